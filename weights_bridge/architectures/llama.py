@@ -1,0 +1,5 @@
+"""Llama (`LlamaForCausalLM`): also SmolLM2, TinyLlama and Llama 3.x checkpoints."""
+
+from weights_bridge.architectures.table import Architecture, decoder
+
+ARCHITECTURE = Architecture("llama", "causal_lm", decoder(mlp_bias=True))

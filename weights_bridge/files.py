@@ -1,0 +1,141 @@
+"""Files that appear whole or not at all, and their hashes."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from weights_bridge.errors import StageError
+
+
+def sha256_of(path: Path) -> str:
+    """Return the hexadecimal SHA-256 of a file, read in 1 MiB pieces."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def sha256_of_text(text: str) -> str:
+    """Return the hexadecimal SHA-256 of a text's UTF-8 bytes."""
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """Yield a path beside `path`; move it into place when the block ends well, drop it when not.
+
+    The temporary name starts with a dot and lies in the same folder, so the final rename is atomic and a
+    killed process leaves at most a dot-file that nothing reads.
+
+    Raises:
+        StageError: the disk is full or the folder cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+        os.close(handle)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    beside = Path(name)
+    try:
+        yield beside
+        with beside.open("rb") as file:  # on the disk before the name points at it
+            os.fsync(file.fileno())
+        beside.chmod(0o644)
+        beside.replace(path)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def folder_written_whole(folder: Path) -> Iterator[Path]:
+    """Yield a new folder beside `folder`; it takes `folder`'s place when the block ends well.
+
+    What stood there before stays until the new one is complete.
+
+    Raises:
+        StageError: the disk is full or the place cannot be written.
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    try:
+        beside = work / "new"
+        beside.mkdir()
+        yield beside
+        if folder.exists():
+            folder.rename(work / "old")
+        beside.rename(folder)
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def cannot_write(path: Path, error: OSError) -> StageError:
+    """Return the one-line error for a write that the system refused."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    why = "the disk is full" if full else (error.strerror or str(error))
+    hint = "free some room and run the stage again" if full else "choose a folder that can be written with --out"
+    return StageError(f"{path}: cannot be written: {why}; nothing was changed", hint=hint)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 text whole or not at all, with `\\n` line ends on every system."""
+    with written_whole(path) as beside:
+        beside.write_text(text, encoding="utf-8", newline="\n")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON document (indent 2, real characters, no NaN) whole or not at all."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON document.
+
+    Raises:
+        StageError: missing or not JSON, with the line.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise StageError(f"{path}: no such file", hint="run the stage that writes it first") from None
+    except UnicodeDecodeError as error:
+        raise StageError(f"{path}: not UTF-8 text (byte {error.start})", hint="save it again as UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise StageError(f"{path}:{error.lineno}: not JSON: {error.msg}", hint="mend or make the file again") from None
+
+
+def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write one JSON object per line, whole or not at all."""
+    write_text(path, "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows))
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """Read a JSON-lines file that one of our own stages wrote."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise StageError(f"{path}: no such file", hint="run `mlx-sentis prepare` first") from None
+    rows = []
+    for number, line in enumerate(lines, 1):
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError as error:
+            raise StageError(f"{path}:{number}: not JSON: {error.msg}", hint="prepare the data again") from None
+    return rows
