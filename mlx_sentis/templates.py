@@ -1,0 +1,96 @@
+"""The one place where a chat template is rendered: the model's own, through its own tokenizer.
+
+Prompts are never built by hand. Everything that needs a prompt's bytes (recipe, data, evaluation, the prompt contract)
+calls `render`, so training and inference cannot differ by a space.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from weights_bridge.errors import StageError
+
+Message = dict[str, Any]
+TOKENIZER_PARTS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
+TEMPLATE_HINT = "instruction-tuned models bring one (chat_template.jinja); give your own with --template FILE"
+
+
+def load_tokenizer(folder: Path, *, template: Path | None = None) -> Any:
+    """Return the transformers tokenizer of a model directory; code inside the directory is never run.
+
+    Args:
+        folder: a Hugging Face model directory.
+        template: a Jinja file that takes the place of the directory's own chat template.
+
+    Raises:
+        StageError: no such directory, no tokenizer file in it, one that transformers cannot read, or no such template.
+    """
+    if not folder.is_dir():
+        raise StageError(f"{folder}: no such model directory", hint="`mlx-sentis models list` names embedded models")
+    if not any((folder / name).is_file() for name in TOKENIZER_PARTS):
+        hint = "copy the tokenizer files of the original model into the directory"
+        raise StageError(f"{folder}/tokenizer.json: no such file, the model has no tokenizer", hint=hint)
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # "PyTorch was not found" is no news here
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except Exception as error:  # the tokenizers library raises bare Exception for a damaged file
+        why = str(error).strip().partition("\n")[0] or type(error).__name__
+        hint = "fetch the model again; tokenizers that need code of their own are not supported"
+        raise StageError(f"{folder}: the tokenizer cannot be read: {why}", hint=hint) from error
+    if template is not None:
+        tokenizer.chat_template = read_template(template)
+    return tokenizer
+
+
+def read_template(path: Path) -> str:
+    """Return a Jinja file's text, unchanged to the byte.
+
+    Raises:
+        StageError: missing, empty or not UTF-8.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8")  # read_text would turn \r\n into \n
+    except FileNotFoundError:
+        raise StageError(f"{path}: no such file", hint="give an existing Jinja chat template") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise StageError(f"{path}: not a readable UTF-8 text: {error}", hint="save it again as UTF-8") from None
+    if not text.strip():
+        raise StageError(f"{path}: the chat template is empty", hint=TEMPLATE_HINT)
+    return text
+
+
+def render(
+    tokenizer: Any,
+    messages: list[Message],
+    tools: list[dict[str, Any]] | None = None,
+    add_generation_prompt: bool = False,
+) -> str:
+    """Return the text of a conversation as the model's own template writes it.
+
+    Args:
+        tokenizer: from `load_tokenizer`.
+        messages: `{"role", "content"}` in order.
+        tools: JSON schemas for templates that have a tools branch; None leaves them out.
+        add_generation_prompt: end with the header of the assistant's turn.
+
+    Raises:
+        StageError: the model has no template, or the template refuses these messages.
+    """
+    import jinja2
+
+    if not tokenizer.chat_template:
+        where = getattr(tokenizer, "name_or_path", "") or "the model"
+        raise StageError(f"{where}: no chat template in its files", hint=TEMPLATE_HINT)
+    try:
+        return tokenizer.apply_chat_template(
+            messages, tools=tools, add_generation_prompt=add_generation_prompt, tokenize=False
+        )
+    except (jinja2.TemplateError, TypeError, ValueError) as error:  # a template may add None to a text
+        roles = ", ".join(str(message.get("role")) for message in messages)
+        why = str(error).strip().partition("\n")[0]
+        hint = "the template decides which roles may follow each other, and whether a system turn may open"
+        raise StageError(f"the chat template refuses the roles ({roles}): {why}", hint=hint) from error
