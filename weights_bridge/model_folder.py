@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes  # noqa: F401 - registers bfloat16, which safetensors then hands out
 import numpy as np
 from safetensors import SafetensorError, safe_open
 

@@ -1,0 +1,54 @@
+"""Checkpoints that appear whole or not at all; `best` and `last` are links."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from mlx_sentis.training.adapters import AdapterFacts, save_adapter
+from mlx_sentis.training.definitions import CausalLM
+from weights_bridge.errors import StageError
+from weights_bridge.files import folder_written_whole, write_json
+
+ADAPTER = "adapter.safetensors"
+
+
+def save_checkpoint(folder: Path, model: CausalLM, facts: AdapterFacts, state: dict[str, Any]) -> Path:
+    """Write `<folder>/<step>/adapter.safetensors` and `state.json`, whole or not at all.
+
+    Args:
+        folder: `checkpoints/` of the run.
+        model: the decoder with its adapters.
+        facts: what the adapter file says of itself.
+        state: figures to keep beside it; `step` names the checkpoint.
+    """
+    target = folder / str(state["step"])
+    with folder_written_whole(target) as new:
+        save_adapter(new / ADAPTER, model, facts)
+        write_json(new / "state.json", state)
+    return target
+
+
+def link(folder: Path, name: str, step: int) -> None:
+    """Point `checkpoints/<name>` at a step, replacing the old link in one rename."""
+    beside = folder / f".{name}-new"
+    beside.unlink(missing_ok=True)
+    os.symlink(str(step), beside, target_is_directory=True)
+    beside.replace(folder / name)
+
+
+def adapter_of(run: Path, which: str = "best") -> Path:
+    """Return the adapter file of a run's checkpoint.
+
+    Args:
+        run: the run folder.
+        which: `best`, `last` or a step.
+
+    Raises:
+        StageError: no such checkpoint.
+    """
+    path = run / "checkpoints" / which / ADAPTER
+    if not path.is_file():
+        raise StageError(f"{path}: no such checkpoint", hint="run `mlx-sentis train` first")
+    return path

@@ -1,0 +1,85 @@
+"""mlx-lm's model definitions, loaded from a Hugging Face directory in fp32, with our named mends.
+
+Legend: `B` rows, `T` tokens, `H` hidden width, `V` vocabulary.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from weights_bridge.errors import all_at_once
+from weights_bridge.model_folder import ModelFolder
+
+
+@dataclass
+class CausalLM:
+    """A decoder, taken apart where training and parity need it.
+
+    Attributes:
+        network: mlx-lm's `Model`.
+        folder: where it came from.
+    """
+
+    network: Any
+    folder: ModelFolder
+
+    @property
+    def layers(self) -> list[Any]:
+        return self.network.model.layers
+
+    def embed(self, ids: mx.array) -> mx.array:
+        """Return the input embeddings of token ids `[B, T]` as `[B, T, H]`, as `hidden` wants them."""
+        embeddings = self.network.model.embed_tokens(ids)
+        if self.folder.config["model_type"] == "gemma3_text":
+            # the mend "embedding scale": mlx-lm will multiply by bf16(√H)
+            root = math.sqrt(self.folder.config["hidden_size"])
+            embeddings = embeddings * (root / mx.array(root, mx.bfloat16).astype(mx.float32).item())
+        return embeddings
+
+    def hidden(self, embeddings: mx.array, cache: list[Any] | None = None) -> mx.array:
+        """Return the final hidden states `[B, T, H]` (after the last norm) of embeddings `[B, T, H]`."""
+        return self.network.model(None, cache, input_embeddings=embeddings)
+
+    def logits(self, hidden: mx.array) -> mx.array:
+        """Return logits `[…, V]` of final hidden states `[…, H]`."""
+        if "lm_head" in self.network:
+            return self.network.lm_head(hidden)
+        return self.network.model.embed_tokens.as_linear(hidden)
+
+
+def load_causal_lm(folder: ModelFolder) -> CausalLM:
+    """Load a model directory through mlx-lm's definition, weights widened to fp32.
+
+    fp32 because half precision runs at 2–3 GFLOP/s on MLX's CPU backend, and because parity is measured there.
+
+    Raises:
+        StageError: tensors do not fit the architecture, all mismatches at once.
+    """
+    folder.check_tensors()
+    definition = importlib.import_module(f"mlx_lm.models.{folder.config['model_type']}")
+    network = definition.Model(definition.ModelArgs.from_dict(folder.config))
+    names = folder.architecture.mlx_from_torch(folder.config)
+    weights = {names[name]: mx.array(array) for name, array in folder.tensors() if name in names}
+    weights = network.sanitize(weights)
+    wanted = {name for name, _ in _flat(network)}
+    if faults := [f"{n}: in the definition, not in the table" for n in wanted - weights.keys()] + [
+        f"{n}: in the table, not in the definition" for n in weights.keys() - wanted
+    ]:
+        hint = "this mlx-lm has another definition of the architecture than the one this was tested with (0.32)"
+        raise all_at_once(f"{folder.config['model_type']}: tensors do not fit mlx-lm's definition:", faults, hint=hint)
+    network.load_weights(list(weights.items()), strict=True)
+    network.eval()
+    mx.eval(network.parameters())
+    return CausalLM(network, folder)
+
+
+def _flat(network: nn.Module) -> list[tuple[str, mx.array]]:
+    from mlx.utils import tree_flatten
+
+    return tree_flatten(network.parameters())  # pyright: ignore[reportReturnType]

@@ -1,0 +1,176 @@
+"""Typed events of a training run and the sinks that receive them.
+
+The loop says what happened; sinks decide what it looks like: the dashboard's tqdm line, `log.jsonl`, nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol, TextIO
+
+from tqdm import tqdm
+
+
+@dataclass(frozen=True)
+class Started:
+    """Before the first update."""
+
+    seed: int
+    trained_modules: int
+    trained_parameters: int
+    rows: int
+    prefix_tokens: int
+    updates: int
+
+
+@dataclass(frozen=True)
+class EpochStarted:
+    epoch: int
+    step: int
+    batches: int
+
+
+@dataclass(frozen=True)
+class StepDone:
+    """After one update; `lr` is the rate of the next update, as the dashboard's torch loop prints it."""
+
+    step: int
+    epoch: int
+    loss: float
+    lr: float
+    grad_norm: float
+    lora_magnitude: float
+    trained_tokens: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class EpochDone:
+    epoch: int
+    step: int
+    valid_loss: float | None
+
+
+@dataclass(frozen=True)
+class Saved:
+    step: int
+    epoch: int
+    name: str
+    final: bool
+
+
+@dataclass(frozen=True)
+class Finished:
+    step: int
+    seconds: float
+    best_step: int
+
+
+Event = Started | EpochStarted | StepDone | EpochDone | Saved | Finished
+
+
+class Sink(Protocol):
+    """Something that receives events."""
+
+    def receive(self, event: Event) -> None: ...
+
+
+class ProgressBar:
+    """The tqdm line that the dashboard parses: one bar per epoch, `Step N, Epoch E`, four figures.
+
+    Args:
+        stream: where it goes; stdout unless the answer goes there.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self.stream = stream or sys.stdout
+        self.bar: tqdm[Any] | None = None
+
+    def receive(self, event: Event) -> None:
+        match event:
+            case Started():
+                self._line(f"Seed set to {event.seed}")
+                self._line(
+                    f"Trainable LoRA params: {event.trained_parameters:,} in {event.trained_modules} modules; "
+                    f"{event.rows} rows, {event.prefix_tokens} prompt tokens shared, {event.updates} updates"
+                )
+            case EpochStarted():
+                self.bar = tqdm(
+                    total=event.batches,
+                    desc=f"Step {event.step}, Epoch {event.epoch}",
+                    mininterval=0,
+                    miniters=1,
+                    file=self.stream,
+                )
+            case StepDone():
+                self._step(event)
+            case EpochDone():
+                self._close()
+                if event.valid_loss is not None:
+                    self._line(f"Epoch {event.epoch} done: valid/loss={event.valid_loss:.6f}")
+            case Saved():
+                self._line(f"✓ Saved checkpoint -- {event.name}{' (final)' if event.final else ''}")
+            case Finished():
+                self._close()
+                self._line("Training done")
+
+    def _step(self, event: StepDone) -> None:
+        assert self.bar is not None
+        self.bar.set_postfix(
+            {
+                "train/loss": f"{event.loss:.6f}",
+                "train/lr": f"{event.lr:.3e}",
+                "train/grad_norm": f"{event.grad_norm:.6f}",
+                "train/lora_magnitude": f"{event.lora_magnitude:.6f}",
+            }
+        )
+        self.bar.set_description(f"Step {event.step}, Epoch {event.epoch}")
+        self.bar.update(1)
+
+    def _close(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+            self.bar = None
+
+    def _line(self, text: str) -> None:
+        """Print a line without tearing the bar: clear and disable it, print, enable and refresh."""
+        if self.bar is not None:
+            self.bar.clear()
+            self.bar.disable = True
+        print(text, file=self.stream, flush=True)
+        if self.bar is not None:
+            self.bar.disable = False
+            self.bar.refresh()
+
+
+class JsonLines:
+    """One JSON object per event; figures that are not finite become null.
+
+    Args:
+        target: a file that is appended to, or an open stream.
+    """
+
+    def __init__(self, target: Path | TextIO) -> None:
+        self.file = target.open("w", encoding="utf-8") if isinstance(target, Path) else target
+
+    def receive(self, event: Event) -> None:
+        name = {"StepDone": "step"}.get(type(event).__name__, _snake(type(event).__name__))
+        fields = {self._key(event, key): _finite(value) for key, value in asdict(event).items()}
+        print(json.dumps({"event": name} | fields, ensure_ascii=False, allow_nan=False), file=self.file, flush=True)
+
+    @staticmethod
+    def _key(event: Event, key: str) -> str:
+        # the same names as in the bar, so that one parser reads both
+        shown = ("loss", "lr", "grad_norm", "lora_magnitude")
+        return f"train/{key}" if isinstance(event, StepDone) and key in shown else key
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))) else value
