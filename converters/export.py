@@ -1,0 +1,139 @@
+"""Exporting a model directory to one ONNX file: trace each distinct piece once, assemble, stream the weights."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from converters import families, onnx_file
+from converters.assembly import Assembly
+from converters.families import causal_lm
+from converters.weights import check_fit, fill, store_as_fp16
+from weights_bridge.errors import StageError
+from weights_bridge.files import write_json
+from weights_bridge.model_folder import ModelFolder, layer_kinds, open_model_folder
+from weights_bridge.settings import ExportSettings
+
+if TYPE_CHECKING:
+    import onnx
+
+    from converters.tracing import Fragment
+
+
+def export_model(model: Path, out: Path, settings: ExportSettings, contract_out: Path) -> dict[str, Any]:
+    """Export a Hugging Face directory and write its contract.
+
+    Args:
+        model: a local directory of a known architecture.
+        out: the .onnx file; weights are inside, one copy each.
+        settings: opset, dtype, batch, Sentis version.
+        contract_out: contract.json.
+
+    Returns:
+        The contract as written.
+
+    Raises:
+        StageError: not exportable as asked; nothing is written then.
+    """
+    folder = open_model_folder(model)
+    family = families.get(folder.architecture.family)
+    if (size := family.predicted_bytes(folder, settings.dtype)) > onnx_file.LIMIT_BYTES:
+        raise onnx_file.too_large(out, size)
+    graph, sources = build(folder, settings)
+    left = check_fit(folder, graph, sources)
+    contract = family.contract(folder, settings) | {
+        "initialisers": sources,
+        "tensors_left_out": left,
+        "topology_sha256": onnx_file.topology_sha256(graph),
+    }
+    onnx_file.write_model(out, graph, fill(folder, graph, sources))
+    try:
+        read_back(out, contract)
+        write_json(contract_out, contract)
+    except BaseException:
+        out.unlink(missing_ok=True)
+        raise
+    return contract
+
+
+def build(folder: ModelFolder, settings: ExportSettings) -> tuple[onnx.ModelProto, dict[str, dict[str, str]]]:
+    """Return the graph with its weights declared but empty, and where each initialiser comes from."""
+    from converters.tracing import trace
+
+    torch_side = importlib.import_module(f"{causal_lm.__name__}_torch")
+    fragments = {piece.name: trace(piece, settings.opset) for piece in torch_side.pieces(folder)}
+    graph, assembly = assemble(folder, fragments, settings)
+    if settings.dtype == "fp16":
+        store_as_fp16(graph, list(assembly.weights))
+    sources = {name: {"torch": torch, "transform": turn} for name, (torch, turn) in assembly.weights.items()}
+    return graph, sources
+
+
+def assemble(
+    folder: ModelFolder, fragments: dict[str, Fragment], settings: ExportSettings
+) -> tuple[onnx.ModelProto, Assembly]:
+    """Instantiate prelude, every layer and the final norm, and add the head."""
+    assembly = Assembly(dynamic_batch=settings.batch == "dynamic")
+    shapes = folder.architecture.torch_shapes(folder.config)
+    prelude = fragments["prelude"]
+    bound = {name: name for name in ("input_ids", "position_ids")}
+    hidden, *rotary = assembly.instantiate(prelude, "", bound, shapes)
+    pairs = dict(zip(causal_lm.kinds_of(folder), zip(rotary[::2], rotary[1::2], strict=True), strict=True))
+    for index, kind in enumerate(layer_kinds(folder.config)):
+        past, present = f"past_key_values.{index}.", f"present.{index}."
+        inputs = {"hidden": hidden, "cos": pairs[kind][0], "sin": pairs[kind][1], "mask": causal_lm.MASK_OF_KIND[kind]}
+        inputs |= {"past_key": past + "key", "past_value": past + "value"}
+        hidden, *_ = assembly.instantiate(
+            fragments[f"layer:{kind}"],
+            f"layers.{index}.",
+            inputs,
+            shapes,
+            rename=("layer.", f"model.layers.{index}."),
+            outputs={"present_key": present + "key", "present_value": present + "value"},
+        )
+    (hidden,) = assembly.instantiate(fragments["norm"], "norm.", {"hidden": hidden}, shapes)
+    add_head(assembly, folder, hidden, shapes)
+    inputs, outputs = causal_lm.io(folder, settings.batch)
+    return assembly.model(inputs, outputs, prelude.opset, prelude.ir_version), assembly
+
+
+def add_head(assembly: Assembly, folder: ModelFolder, hidden: str, shapes: dict[str, tuple[int, ...]]) -> None:
+    """Add the product with the vocabulary.
+
+    An own table is stored transposed, like every other Linear. A tied one is read as it lies by both Gather and
+    `Gemm(transB=1)`: Sentis folds `Transpose(constant)` into a second copy of the table at import, while Gemm
+    becomes its MatMul2D with a transposed right side and shares the constant. Gemm has no C, so that no Add
+    follows and the Dense fusion, which wants [in, out], does not fire. Gemm takes matrices, hence the Reshapes.
+    """
+    if not folder.config["tie_word_embeddings"]:
+        table = assembly.weight(causal_lm.HEAD, "transpose", shapes[causal_lm.HEAD])
+        assembly.node("MatMul", [hidden, table], ["logits"], name="logits")
+        return
+    vocabulary, width = shapes[causal_lm.TABLE]
+    table = assembly.weight(causal_lm.TABLE, "same", shapes[causal_lm.TABLE])
+    rows = assembly.constant(np.array([-1, width], np.int64))
+    assembly.node("Reshape", [hidden, rows], ["head.rows"], name="head.rows")
+    assembly.node("Gemm", ["head.rows", table], ["head.product"], name="head.product", transB=1)
+    shape = assembly.constant(np.array([1, -1, vocabulary], np.int64))
+    if assembly.dynamic_batch:
+        last = assembly.constant(np.array([vocabulary], np.int64))
+        assembly.node("Shape", ["input_ids"], ["head.sizes"], name="head.sizes")
+        (shape,) = assembly.node("Concat", ["head.sizes", last], ["head.shape"], name="head.shape", axis=0)
+    assembly.node("Reshape", ["head.product", shape], ["logits"], name="logits")
+
+
+def read_back(path: Path, contract: dict[str, Any]) -> None:
+    """Require that the written file says what the contract says.
+
+    Raises:
+        StageError: opset, names, shapes or topology differ.
+    """
+    skeleton = onnx_file.read_skeleton(path)
+    opsets = {entry.domain: entry.version for entry in skeleton.model.opset_import}
+    if opsets != {"": contract["opset"]}:
+        raise StageError(f"{path}: opset read back {opsets}, wanted {contract['opset']} and no other domain")
+    if onnx_file.topology_sha256(skeleton.model) != contract["topology_sha256"]:
+        raise StageError(f"{path}: the written graph is not the one that was built", hint="write it again")

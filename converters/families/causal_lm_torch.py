@@ -1,0 +1,154 @@
+"""The pieces of a decoder that are traced: prelude, one layer per kind, final norm. Imports torch at the top.
+
+The classes are transformers' own, with eager attention; only the cache is ours, a plain concatenation, because
+`DynamicCache(config=…)` truncates sliding layers and carries Python state through the trace.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from converters.families import causal_lm
+from weights_bridge.errors import StageError
+from weights_bridge.model_folder import ModelFolder, layer_kinds
+
+QUERY, PAST = 5, 3  # sizes while tracing: different from each other and from 0 and 1, which torch.export specialises
+TRACED_VOCABULARY = 16  # no node depends on the vocabulary; the real table would cost its size in memory
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A module to trace.
+
+    Attributes:
+        name: `prelude`, `layer:<kind>` or `norm`.
+        module: takes and returns plain tensors.
+        inputs: name to example tensor, in order.
+        dynamic: input name to its dynamic axes.
+        outputs: names, in order.
+    """
+
+    name: str
+    module: nn.Module
+    inputs: dict[str, torch.Tensor]
+    dynamic: dict[str, tuple[int, ...]]
+    outputs: list[str]
+
+
+class JoinedCache:
+    """Past keys and values of one layer; `update` joins the new ones to them.
+
+    Args:
+        key: [B, K, past, D].
+        value: [B, K, past, D].
+    """
+
+    def __init__(self, key: torch.Tensor, value: torch.Tensor) -> None:
+        self.key, self.value = key, value
+
+    def update(self, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        self.key = torch.cat([self.key, key], dim=2)
+        self.value = torch.cat([self.value, value], dim=2)
+        return self.key, self.value
+
+
+class Prelude(nn.Module):
+    """Token and rotary embeddings; cos and sin once per kind of attention."""
+
+    def __init__(self, model: Any, kinds: list[str], by_kind: bool) -> None:
+        super().__init__()
+        self.model, self.kinds, self.by_kind = model, kinds, by_kind
+
+    def forward(self, input_ids: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        hidden = self.model.embed_tokens(input_ids)
+        rotary = []
+        for kind in self.kinds:
+            which = {"layer_type": kind} if self.by_kind else {}
+            rotary += self.model.rotary_emb(hidden, position_ids, **which)
+        return hidden, *rotary
+
+
+class Layer(nn.Module):
+    """One decoder layer with its cache as plain tensors."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, hidden: Any, cos: Any, sin: Any, mask: Any, past_key: Any, past_value: Any) -> tuple[Any, ...]:
+        cache = JoinedCache(past_key, past_value)
+        out = self.layer(hidden, position_embeddings=(cos, sin), attention_mask=mask, cache=cache)
+        return out[0] if isinstance(out, tuple) else out, cache.key, cache.value
+
+
+class FinalNorm(nn.Module):
+    """The norm before the head."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return self.model.norm(hidden)
+
+
+def reduced_config(folder: ModelFolder) -> Any:
+    """Return transformers' configuration with one layer per kind and a tiny vocabulary.
+
+    Raises:
+        StageError: transformers and the directory disagree about the layers, or the head does more than a product.
+    """
+    config = AutoConfig.from_pretrained(folder.path, local_files_only=True)
+    kinds = layer_kinds(folder.config)
+    theirs = list(getattr(config, "layer_types", None) or kinds)
+    if theirs != kinds:
+        found = f"{folder.path}/config.json: transformers reads the layers as {theirs[:8]}…, we as {kinds[:8]}…"
+        raise StageError(found, hint="write layer_types into config.json")
+    if getattr(config, "final_logit_softcapping", None) or getattr(config, "attn_logit_softcapping", None):
+        raise StageError(f"{folder.path}/config.json: logit soft-capping", hint="this family has no soft-capping")
+    config = copy.deepcopy(config)
+    distinct = causal_lm.kinds_of(folder)
+    if getattr(config, "layer_types", None):
+        config.layer_types = distinct
+    config.num_hidden_layers = len(distinct)
+    config.vocab_size, config.pad_token_id = TRACED_VOCABULARY, None
+    return config
+
+
+def pieces(folder: ModelFolder) -> list[Piece]:
+    """Return the pieces of a model, built from its configuration; no weight file is opened."""
+    config = reduced_config(folder)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        whole = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
+    whole.eval().requires_grad_(False)
+    kinds, known = causal_lm.kinds_of(folder), causal_lm.constants(folder)
+    width = known["head_dim"]
+    hidden = torch.randn(1, QUERY, known["hidden"])
+    tokens = {
+        "input_ids": torch.zeros(1, QUERY, dtype=torch.int64),
+        "position_ids": torch.arange(PAST, PAST + QUERY)[None],
+    }
+    by_kind = folder.architecture.sliding
+    rotary = [f"{part}:{kind}" for kind in kinds for part in ("cos", "sin")]
+    prelude = Prelude(whole.model, kinds, by_kind)
+    found = [Piece("prelude", prelude, tokens, dict.fromkeys(tokens, (1,)), ["hidden", *rotary])]
+    cache = torch.randn(1, known["kv_heads"], PAST, width)
+    example = {
+        "hidden": hidden,
+        "cos": torch.randn(1, QUERY, width),
+        "sin": torch.randn(1, QUERY, width),
+        "mask": torch.zeros(1, 1, QUERY, PAST + QUERY),
+        "past_key": cache,
+        "past_value": cache.clone(),
+    }
+    axes = {"hidden": (1,), "cos": (1,), "sin": (1,), "mask": (2, 3), "past_key": (2,), "past_value": (2,)}
+    for kind, layer in zip(kinds, whole.model.layers, strict=True):
+        found.append(Piece(f"layer:{kind}", Layer(layer), example, axes, ["out", "present_key", "present_value"]))
+    return [*found, Piece("norm", FinalNorm(whole.model), {"hidden": hidden}, {"hidden": (1,)}, ["out"])]
