@@ -115,7 +115,7 @@ def get_model(name: str, say: Say = lambda text: None) -> Path:
         if is_intact(folder, entry):  # another process made it while this one waited
             return folder
         if folder.exists():
-            say(f"{name}: the files differ from {RECORD}, making them again")
+            say(f"{name}: damaged or of an older recipe, making it again")
         with folder_written_whole(folder) as new:
             _make(entry, new, say)
             write_json(new / RECORD, _record(entry, new))

@@ -1,0 +1,45 @@
+"""Licence and links from the front matter of a model's README.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+CARD = "README.md"
+
+
+def card_facts(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the licence (None when unknown) and links, with their sources.
+
+    A card that is missing or cannot be read leaves them unknown; it is not an error.
+    """
+    card, fault = front_matter(folder / CARD)
+    licence = _licence(card)
+    links = [f"https://huggingface.co/{name}" for name in _as_list(card.get("base_model"))]
+    links += [link for link in _as_list(card.get("license_link")) if link.startswith("http")]
+    origin = fault or (f"{CARD}: license" if licence else f"{CARD}: no license in its front matter")
+    return {"licence": licence, "links": links}, {"licence": origin, "links": fault or f"{CARD}: front matter"}
+
+
+def front_matter(path: Path) -> tuple[dict[str, Any], str]:
+    """Return the front matter of a model card, and why there is none."""
+    from huggingface_hub import metadata_load
+
+    if not path.is_file():
+        return {}, f"no {path.name}"
+    try:
+        return metadata_load(path) or {}, ""
+    except Exception:  # YAML's errors, ours to report and nothing to stop for
+        return {}, f"{path.name}: the front matter cannot be read"
+
+
+def _licence(card: dict[str, Any]) -> str | None:
+    names = _as_list(card.get("license"))
+    if names == ["other"]:
+        names = _as_list(card.get("license_name")) or names
+    return ", ".join(names) or None
+
+
+def _as_list(value: Any) -> list[str]:
+    found = value if isinstance(value, list) else [value]
+    return [item for item in found if isinstance(item, str) and item]
