@@ -1,0 +1,149 @@
+"""ONNX Runtime as a decoder: prefill, greedy steps, and a prefix whose keys and values are computed once.
+
+Caches stay `OrtValue`s from step to step: what one run returns is what the next one reads, nothing is copied to
+numpy and back. Inside, the graph's own Concat still copies the cache once per step: that is the flat contract's
+price.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from parity.runners.decoder_io import cache_names, check_ids, check_signature, empty_cache, prefill_inputs
+from weights_bridge.compare import Array
+from weights_bridge.errors import StageError, all_at_once
+
+Optimisation = Literal["off", "all"]
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Keys and values of the tokens seen so far.
+
+    Attributes:
+        tokens: how many.
+        values: cache input name to `OrtValue` [1, kv_heads, tokens, head_dim].
+    """
+
+    tokens: int
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """A greedy continuation.
+
+    Attributes:
+        ids: the chosen ids, the stop id not among them.
+        logits: per chosen id, the row [V] it was chosen from (when asked for).
+    """
+
+    ids: list[int]
+    logits: list[Array]
+
+
+class OnnxDecoder:
+    """A causal_lm graph in ONNX Runtime on the CPU.
+
+    Args:
+        onnx: the graph's file.
+        contract: its `contract.json`.
+        optimisation: ONNX Runtime's graph optimisation, `off` or `all`.
+        threads: within one operator; 0 is one per core this process may use.
+
+    Raises:
+        StageError: the file cannot be loaded, or its inputs and outputs are not the contract's.
+    """
+
+    def __init__(
+        self, onnx: Path, contract: Mapping[str, Any], *, optimisation: Optimisation = "all", threads: int = 0
+    ) -> None:
+        self.contract = contract
+        from converters.ort_session import open_session
+
+        if not onnx.is_file():
+            raise StageError(f"{onnx}: no such file", hint="run `mlx-sentis export` first")
+        self.session = open_session(onnx, optimisation, threads or usable_cores())
+        self.output_names = [output.name for output in self.session.get_outputs()]
+        inputs = [value.name for value in self.session.get_inputs()]
+        if faults := check_signature(inputs, self.output_names, contract):
+            raise all_at_once(f"{onnx}: not the graph of its contract:", faults, hint="export the model again")
+        self._names = cache_names(contract["constants"]["layers"])
+        self._at = {name: i for i, name in enumerate(self.output_names)}
+        self._prefix: tuple[tuple[int, ...], Cache] = ((), self.empty())
+
+    def empty(self) -> Cache:
+        """Return the cache of no tokens."""
+        return Cache(0, {name: _value(array) for name, array in empty_cache(self.contract).items()})
+
+    def step(self, ids: Sequence[int], past: Cache) -> tuple[list[Any], Cache]:
+        """Run q tokens on top of a cache.
+
+        Returns:
+            All outputs as `OrtValue`s in the graph's order, and the cache with the q tokens in it.
+        """
+        feed = {k: _value(v) for k, v in prefill_inputs(ids, past.tokens, self.contract).items()}
+        outputs = self.session.run_with_ort_values(self.output_names, {**feed, **past.values})
+        values = {name: outputs[self._at[present]] for name, present in self._names}
+        return outputs, Cache(past.tokens + len(ids), values)
+
+    def forward(self, ids: Sequence[int]) -> dict[str, Array]:
+        """Return every output of a prefill: `logits` [1, q, V], `present.{i}.key|value` [1, kv_heads, q, head_dim]."""
+        outputs, _ = self.step(ids, self.empty())
+        return {name: value.numpy() for name, value in zip(self.output_names, outputs, strict=True)}
+
+    def set_prefix(self, ids: Sequence[int]) -> None:
+        """Compute the cache of tokens that every later prompt starts with; none forgets them."""
+        self._prefix = (tuple(ids), self.step(ids, self.empty())[1] if ids else self.empty())
+
+    def generate(self, prompt_ids: Sequence[int], max_new_tokens: int, stop_ids: Sequence[int]) -> list[int]:
+        """Return at most `max_new_tokens` greedy ids, ending before the first stop id."""
+        return self.greedy(prompt_ids, max_new_tokens, stop_ids).ids
+
+    def greedy(
+        self, prompt_ids: Sequence[int], max_new_tokens: int, stop_ids: Sequence[int] = (), *, keep_logits: bool = False
+    ) -> Greedy:
+        """Continue a prompt greedily through the real loop: one prefill, then one token per step.
+
+        Args:
+            prompt_ids: the whole prompt; it starts with the prefix and is longer.
+            max_new_tokens: the most tokens to add.
+            stop_ids: ids that end the answer.
+            keep_logits: keep the row each id was chosen from.
+
+        Raises:
+            StageError: the prompt does not start with the prefix, or an id is outside the vocabulary.
+        """
+        check_ids(prompt_ids, self.contract["constants"]["vocab"])
+        prefix, cache = self._prefix
+        if len(prompt_ids) <= len(prefix) or tuple(prompt_ids[: len(prefix)]) != prefix:
+            hint = "set the prefix that these prompts share, or none"
+            raise StageError(f"a prompt of {len(prompt_ids)} tokens does not go on from the prefix", hint=hint)
+        pending: Sequence[int] = prompt_ids[len(prefix) :]
+        found = Greedy([], [])
+        while len(found.ids) < max_new_tokens:
+            outputs, cache = self.step(pending, cache)
+            row = outputs[self._at["logits"]].numpy()[0, -1]
+            token = int(row.argmax())
+            if token in stop_ids:
+                break
+            found.ids.append(token)
+            if keep_logits:
+                found.logits.append(row.copy())
+            pending = [token]
+        return found
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _value(array: Array) -> Any:
+    import onnxruntime as ort
+
+    return ort.OrtValue.ortvalue_from_numpy(array)
