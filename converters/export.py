@@ -42,6 +42,7 @@ def export_model(model: Path, out: Path, settings: ExportSettings, contract_out:
     family = families.get(folder.architecture.family)
     if (size := family.predicted_bytes(folder, settings.dtype)) > onnx_file.LIMIT_BYTES:
         raise onnx_file.too_large(out, size)
+    folder.check_tensors()
     graph, sources = build(folder, settings)
     left = check_fit(folder, graph, sources)
     contract = family.contract(folder, settings) | {

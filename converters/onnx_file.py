@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from weights_bridge.compare import Array
 from weights_bridge.errors import StageError, all_at_once
 from weights_bridge.files import written_whole
@@ -38,12 +40,12 @@ class Skeleton:
 
     Attributes:
         model: the model; a large initialiser has name, dims and type only.
-        data_bytes: initialiser name to the bytes its data takes in the file (packed or raw).
+        data_fields: initialiser name to data field number to the bytes it takes in the file.
         file_bytes: size of the file.
     """
 
     model: onnx.ModelProto
-    data_bytes: dict[str, int]
+    data_fields: dict[str, dict[int, int]]
     file_bytes: int
 
 
@@ -57,7 +59,7 @@ def read_skeleton(path: Path) -> Skeleton:
     from google.protobuf.message import DecodeError
 
     size = _checked_size(path)
-    sizes: dict[str, int] = {}
+    sizes: dict[str, dict[int, int]] = {}
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             light = b"".join(_without_data(data, sizes))
@@ -126,7 +128,7 @@ def _fields(data: Any, at: int, end: int) -> Iterator[tuple[int, int, int, int]]
         at = stop
 
 
-def _without_data(data: Any, sizes: dict[str, int]) -> Iterator[bytes]:
+def _without_data(data: Any, sizes: dict[str, dict[int, int]]) -> Iterator[bytes]:
     for number, start, inner, stop in _fields(data, 0, len(data)):
         if number == GRAPH:
             graph = b"".join(_graph_without_data(data, inner, stop, sizes))
@@ -135,7 +137,7 @@ def _without_data(data: Any, sizes: dict[str, int]) -> Iterator[bytes]:
             yield data[start:stop]
 
 
-def _graph_without_data(data: Any, at: int, end: int, sizes: dict[str, int]) -> Iterator[bytes]:
+def _graph_without_data(data: Any, at: int, end: int, sizes: dict[str, dict[int, int]]) -> Iterator[bytes]:
     import onnx
 
     for number, start, inner, stop in _fields(data, at, end):
@@ -143,11 +145,15 @@ def _graph_without_data(data: Any, at: int, end: int, sizes: dict[str, int]) -> 
             yield data[start:stop]
             continue
         parts = list(_fields(data, inner, stop))
-        length = sum(e - i for n, _, i, e in parts if n in DATA_FIELDS)
+        lengths: dict[int, int] = {}
+        for n, _, i, e in parts:
+            if n in DATA_FIELDS:
+                lengths[n] = lengths.get(n, 0) + e - i
+        length = sum(lengths.values())
         types = [_varint(data, i, e)[0] for n, _, i, e in parts if n == DATA_TYPE]
         keep = length <= (KEPT_INT64_BYTES if types == [INT64] else KEPT_BYTES)
         tensor = b"".join(data[s:e] for n, s, _, e in parts if keep or n not in DATA_FIELDS)
-        sizes[onnx.TensorProto.FromString(tensor).name] = length
+        sizes[onnx.TensorProto.FromString(tensor).name] = lengths
         yield _prefix(INITIALISER, len(tensor)) + tensor
 
 
@@ -185,7 +191,7 @@ def write_model(path: Path, model: onnx.ModelProto, data: Iterable[tuple[str, Ar
             file.write(plan.head)
         file.seek(total - len(tail))
         file.write(tail)
-        waiting = {name: plan for name, plan in plans.items() if plan.length >= 0 and plan.waits}
+        waiting = {name: plan for name, plan in plans.items() if plan.waits}
         for name, array in data:
             if name not in waiting:
                 raise StageError(f"{path}: data for {name!r}, which no initialiser waits for")
@@ -193,7 +199,7 @@ def write_model(path: Path, model: onnx.ModelProto, data: Iterable[tuple[str, Ar
             if tuple(array.shape) != plan.dims or array.nbytes != plan.length:
                 raise StageError(f"{name}: found {array.shape} {array.dtype}, wanted {plan.dims} {plan.length} bytes")
             file.seek(plan.at)
-            file.write(memoryview(array if array.flags.c_contiguous else array.copy(order="C")).cast("B"))
+            np.ascontiguousarray(array).tofile(file)
         if waiting:
             raise all_at_once(f"{path}: initialisers without data:", waiting)
 

@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 
-def open_session(
-    model: Path | bytes, optimisation: Literal["all", "off"] = "all", threads: int | None = None
-) -> Any:
+def open_session(model: Path | bytes, optimisation: Literal["all", "off"] = "all", threads: int | None = None) -> Any:
     """Return an `onnxruntime.InferenceSession` on the CPU.
 
     Args:
@@ -26,7 +24,7 @@ def open_session(
     options = onnxruntime.SessionOptions()
     levels = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimisation == "all" else levels.ORT_DISABLE_ALL
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # what goes wrong is raised; it need not be printed as well
     if threads is not None:
         options.intra_op_num_threads = threads
     source = model if isinstance(model, bytes) else str(model)
@@ -35,4 +33,5 @@ def open_session(
     except Exception as error:  # ORT's exception classes share no public base
         first = str(error).strip().splitlines()[0]
         name = "model" if isinstance(model, bytes) else str(model)
-        raise StageError(f"{name}: ONNX Runtime refuses it: {first}", hint="`mlx-sentis scan` names known causes") from None
+        hint = "`mlx-sentis scan` names known causes"
+        raise StageError(f"{name}: ONNX Runtime refuses it: {first}", hint=hint) from None

@@ -92,7 +92,7 @@ def constant(graph: Any, array: np.ndarray) -> Any:
     """Add an initialiser with a name of its own and return its value."""
     import onnx_ir
 
-    tensor = onnx_ir.tensor(np.ascontiguousarray(array).reshape(array.shape))
+    tensor: Any = onnx_ir.tensor(np.ascontiguousarray(array).reshape(array.shape))
     name = f"constant.{len(graph.initializers)}"
     while name in graph.initializers:
         name += "x"
@@ -186,7 +186,10 @@ def clamp_constants(graph: Any) -> int:
     changed = 0
     for value in graph.initializers.values():
         array = value.const_value.numpy()
-        if array.dtype == np.int64 and (clamped := np.clip(array, -INT32_MAX - 1, INT32_MAX)).tolist() != array.tolist():
+        if (
+            array.dtype == np.int64
+            and (clamped := np.clip(array, -INT32_MAX - 1, INT32_MAX)).tolist() != array.tolist()
+        ):
             value.const_value = onnx_ir.tensor(clamped)
             changed += 1
     return changed

@@ -64,7 +64,7 @@ def trace(piece: Piece, opset: int) -> Fragment:
 def _exported(piece: Piece, opset: int) -> Any:
     import torch
 
-    dynamic = tuple({axis: torch.export.Dim.DYNAMIC for axis in piece.dynamic.get(name, ())} for name in piece.inputs)
+    dynamic = tuple(dict.fromkeys(piece.dynamic.get(name, ()), torch.export.Dim.DYNAMIC) for name in piece.inputs)
     try:
         with _quiet():
             program = torch.onnx.export(
@@ -88,12 +88,14 @@ def _exported(piece: Piece, opset: int) -> Any:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Silence the exporter's own talk about packages that are not installed and its deprecations."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    loggers = [logging.getLogger("torch.onnx"), logging.getLogger("onnxscript")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

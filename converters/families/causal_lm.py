@@ -44,6 +44,10 @@ def constants(folder: ModelFolder) -> dict[str, Any]:
         "layer_kinds": kinds,
         "rope_theta": config.get("rope_theta"),
         "rope_local_base_freq": config.get("rope_local_base_freq"),
+        "norm_eps": config.get("rms_norm_eps"),
+        "activation": config.get("hidden_activation") or config.get("hidden_act"),
+        "query_scalar": config.get("query_pre_attn_scalar"),
+        "tied": bool(config["tie_word_embeddings"]),
     }
 
 

@@ -1,0 +1,142 @@
+"""The converters' commands: export, swap, scan, fix, families. They parse, call and print."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from weights_bridge.console import Output, command
+from weights_bridge.errors import BudgetMissedError, StageError
+from weights_bridge.run_folder import RunFolder
+from weights_bridge.settings import resolve
+
+PATH = click.Path(path_type=Path)
+SENTIS = click.option("--sentis", default="2.6", show_default=True, help="Package version to predict for.")
+
+
+@command(
+    "export",
+    examples=("export path/to/model --out onnx", "export path/to/model --out onnx --dtype fp16 --batch dynamic"),
+)
+@click.argument("model", type=PATH)
+@click.option("--out", type=PATH, required=True, help="Folder for base.onnx and contract.json.")
+@click.option("--family", default=None, help="Refuse a model of another family.")
+@click.option("--opset", type=int, default=18, show_default=True, help="ONNX opset to write.")
+@click.option("--dtype", default="fp32", show_default=True, help="fp32, or fp16 weights with fp32 arithmetic.")
+@click.option("--batch", default="1", show_default=True, help="1, or dynamic.")
+@click.option("--name", default="base.onnx", show_default=True, help="Name of the file.")
+@SENTIS
+def export(
+    output: Output,
+    model: Path,
+    out: Path,
+    family: str | None,
+    opset: int,
+    dtype: str,
+    batch: str,
+    name: str,
+    sentis: str,
+) -> None:
+    """Export a Hugging Face directory to one ONNX file, weights inside."""
+    from converters.export import export_model
+    from weights_bridge.model_folder import open_model_folder
+
+    flags = (f"export.opset={opset}", f'export.dtype="{dtype}"', f'export.batch="{batch}"', f'export.sentis="{sentis}"')
+    settings = resolve(overrides=flags).settings.export
+    known = open_model_folder(model).architecture
+    if family is not None and family != known.family:
+        raise StageError(f"{model}: family {known.family}, asked for {family}", hint="`mlx-sentis families` lists them")
+    output.story(f"{model}: {known.model_type} as {known.family}; tracing prelude, one layer per kind, norm")
+    contract = export_model(model, out / name, settings, out / "contract.json")
+    size = (out / name).stat().st_size
+    facts = {key: contract[key] for key in ("family", "architecture", "opset", "dtype", "batch", "topology_sha256")}
+    document = {"model": str(out / name), "contract": str(out / "contract.json"), "bytes": size} | facts
+    output.answer("export", document, f"{out / name}: {size / 1e6:.1f} MB, opset {contract['opset']}, {dtype}")
+
+
+@command("swap", examples=("swap runs/npc", "swap runs/npc --ungated"))
+@click.argument("run", type=PATH)
+@click.option("--ungated", is_flag=True, help="Go on without a passed gate A0; the manifest records it.")
+def swap(output: Output, run: Path, ungated: bool) -> None:
+    """Put a run's merged weights into its proven base graph."""
+    from converters.swap import swap_run
+
+    facts = swap_run(RunFolder.existing(run), ungated=ungated)
+    note = " (ungated)" if ungated else ""
+    output.answer("swap", facts, f"{facts['model']}: {facts['initialisers']} initialisers replaced{note}")
+
+
+@command("scan", examples=("scan onnx/model.onnx", "scan onnx/model.onnx --sentis 2.4 --json"))
+@click.argument("target", type=PATH)
+@SENTIS
+def scan(output: Output, target: Path, sentis: str) -> None:
+    """Say what Sentis will do with a file, a folder or a model directory; no weights are read."""
+    from converters.scan import scan as findings_of
+
+    findings = findings_of(target, sentis)
+    blocking = sum(finding.blocking for finding in findings)
+    lines = [f"{f.severity:<9} {f.id:<24} {f.node}\n          {f.what}\n          mend: {f.mend}" for f in findings]
+    count = f"{len(findings)} findings, {blocking} of them errors or silent deviations" if findings else "clean"
+    lines.append(f"{target}: {count} (Sentis {sentis})")
+    document = {"target": str(target), "sentis": sentis, "findings": [finding.as_json() for finding in findings]}
+    output.answer("scan", document | {"clean": not blocking}, "\n".join(lines))
+    if blocking:
+        click.get_current_context().exit(BudgetMissedError.exit_code)
+
+
+@command("fix", examples=("fix in.onnx --out out.onnx", "fix --list"))
+@click.argument("source", type=PATH, required=False)
+@click.option("--out", type=PATH, default=None, help="The file to write; the input is never changed.")
+@click.option("--only", default=None, help="One pass by name.")
+@click.option("--fixture", type=PATH, default=None, help="An npz file with in:: arrays to prove equality on.")
+@click.option("--list", "list_passes", is_flag=True, help="Name the passes in their order.")
+@SENTIS
+def fix(
+    output: Output,
+    source: Path | None,
+    out: Path | None,
+    only: str | None,
+    fixture: Path | None,
+    list_passes: bool,
+    sentis: str,
+) -> None:
+    """Mend a model for Sentis with passes that are proven in ONNX Runtime."""
+    from converters.passes import PASSES
+
+    if list_passes:
+        rows = [{"name": one.name, "why": one.why, "findings": list(one.findings)} for one in PASSES.values()]
+        text = "\n".join(f"{row['name']:<16} {row['why']}" for row in rows)
+        output.answer("fix", {"passes": rows}, text)
+        return
+    if source is None or out is None:
+        raise click.UsageError("give IN.onnx and --out OUT.onnx, or --list")
+    from converters.fix import fix_model, read_fixture
+
+    inputs = None if fixture is None else read_fixture(fixture)
+    report = fix_model(source, out, only, sentis=sentis, inputs=inputs)
+    output.answer("fix", report, _fix_text(report))
+
+
+def _fix_text(report: dict[str, Any]) -> str:
+    lines = []
+    for row in report["passes"]:
+        lines.append(f"{row['name']:<16} {row['changed']:>5} changed  {row['proof']}")
+        lines += [f"{'':<16} left {name}: {why}" for name, why in row["left"].items()]
+    before, after = report["operators"]["before"], report["operators"]["after"]
+    changed = [name for name in sorted(before | after) if before.get(name, 0) != after.get(name, 0)]
+    lines += [f"{name:<24} {before.get(name, 0):>6} → {after.get(name, 0)}" for name in changed]
+    counts = [len(report["findings"][side]) for side in ("before", "after")]
+    lines.append(f"{report['output']}: {sum(after.values())} nodes, findings {counts[0]} → {counts[1]}")
+    return "\n".join(lines)
+
+
+@command("families", examples=("families", "families --json"))
+def families(output: Output) -> None:
+    """List families, the architectures they cover and the stages."""
+    from converters import families as registry
+
+    rows = registry.table()
+    text = "\n".join(f"{r['family']:<12} {r['architecture']:<12} {' '.join(r['stages'])}" for r in rows)
+    output.answer("families", {"families": rows}, text)

@@ -1,0 +1,62 @@
+"""int64 constants outside int32, saturated.
+
+Why: Sentis has int32 only and saturates on import; doing it in the file makes ONNX Runtime compute what Sentis will.
+For slice ends (`to the end`) nothing changes. Does not fire on a constant that arithmetic reads (Add, Mul, Equal,
+Where, Gather indices, …): there a clamped number is another number, which the file must not hide.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from converters.passes.base import Outcome, Pass
+
+if TYPE_CHECKING:
+    import onnx
+
+LOW, HIGH = -(2**31), 2**31 - 1
+BOUNDS_OF = {"Slice": (1, 2)}  # inputs that ONNX clamps to the axis by definition: starts and ends
+
+
+def run(model: onnx.ModelProto, folder: Path) -> Outcome:
+    """Saturate constants that only ever serve as bounds of a Slice."""
+    import onnx
+
+    outcome = Outcome()
+    graph = model.graph
+    named = [(tensor.name, tensor) for tensor in graph.initializer]
+    for node in graph.node:
+        if node.op_type == "Constant" and node.output:
+            named += [(node.output[0], a.t) for a in node.attribute if a.name == "value" and a.HasField("t")]
+    for name, tensor in named:
+        if tensor.data_type != onnx.TensorProto.INT64 or tensor.data_location == tensor.EXTERNAL:
+            continue
+        values = onnx.numpy_helper.to_array(tensor)
+        clamped = np.clip(values, LOW, HIGH)
+        if np.array_equal(values, clamped):
+            continue
+        if why := _refusal(graph, name):
+            outcome.left[name] = why
+            continue
+        original = tensor.name
+        tensor.CopyFrom(onnx.numpy_helper.from_array(clamped, original))
+        outcome.changed += 1
+    return outcome
+
+
+def _refusal(graph: onnx.GraphProto, name: str) -> str:
+    if any(value.name == name for value in graph.output):
+        return "it is an output of the model"
+    for node in graph.node:
+        if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
+            return "the model has subgraphs, which may read it"
+        for position, given in enumerate(node.input):
+            if given == name and position not in BOUNDS_OF.get(node.op_type, ()):
+                return f"{node.op_type} {node.name or node.output[0]!r} computes with it"
+    return ""
+
+
+PASS = Pass("clamp_int64", "Sentis has int32 only and saturates int64 constants on import", ("INT64.RANGE",), run)
