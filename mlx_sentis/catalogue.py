@@ -158,7 +158,8 @@ def _record(entry: Entry, new: Path) -> dict[str, Any]:
 
 
 def _recipe_hash(entry: Entry) -> str:
-    return hashlib.sha256(json.dumps([REVISION, astuple(entry)]).encode()).hexdigest()
+    decisive = [REVISION, entry.architecture, entry.licence, entry.wheel and astuple(entry.wheel)]
+    return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()
 
 
 @contextmanager
