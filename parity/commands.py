@@ -1,0 +1,92 @@
+"""`parity` and `eval`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from weights_bridge.compare import GateReport
+from weights_bridge.console import Output, command
+from weights_bridge.errors import BudgetMissedError
+from weights_bridge.run_folder import RunFolder
+
+
+@command(
+    "parity",
+    examples=("parity runs/demo", "parity --model model.onnx --fixture fixtures/train-0007.npz --localise"),
+)
+@click.argument("run", required=False, type=click.Path(path_type=Path))
+@click.option("--model", type=click.Path(path_type=Path), help="A graph to measure on its own, with --fixture.")
+@click.option("--fixture", type=click.Path(path_type=Path), help="An npz file with in:: and out:: tensors.")
+@click.option("--edge", type=click.Choice(["a0", "a", "all"]), default="all", show_default=True, help="Which gates.")
+@click.option("--budget", type=float, help="With --fixture: the least PSNR in dB that passes.")
+@click.option("--localise", is_flag=True, help="List every probed tensor inside the graph, miss or not.")
+def parity(
+    output: Output,
+    run: Path | None,
+    model: Path | None,
+    fixture: Path | None,
+    edge: str,
+    budget: float | None,
+    localise: bool,
+) -> None:
+    """Measure a run again: its files first, then gate A0 (MLX and torch) and edge A (torch and ONNX Runtime).
+
+    With --model and --fixture, one graph is measured against recorded outputs.
+    """
+    from parity.verify import verify_run
+
+    if (run is None) == (model is None) or (model is None) != (fixture is None):
+        raise click.UsageError("give a run folder, or --model together with --fixture")
+    if run is not None:
+        reports = verify_run(RunFolder.existing(run), edge, localised=localise, say=output.story)
+    else:
+        assert model is not None and fixture is not None
+        reports = [_fixture_report(model, fixture, budget)]
+    _answer(output, reports, localise)
+
+
+def _fixture_report(model: Path, fixture: Path, budget: float | None) -> GateReport:
+    from parity.budgets import load_budgets
+    from parity.edge_a import measure_fixture
+    from weights_bridge.files import read_json
+
+    beside = model.with_name("contract.json")
+    architecture = read_json(beside)["architecture"] if beside.is_file() else "default"
+    return measure_fixture(model, fixture, load_budgets(architecture).edge_a_db if budget is None else budget)
+
+
+def _answer(output: Output, reports: list[GateReport], localise: bool) -> None:
+    from parity.tables import gates_table, inside_table
+
+    text = gates_table(reports)
+    if localise:
+        text += "".join(f"\n\n{inside_table(report)}" for report in reports if report.facts.get("localised"))
+    failures = [(report.gate, result) for report in reports for result in report.failures]
+    document: dict[str, Any] = {"passed": not failures, "gates": [report.as_json() for report in reports]}
+    output.answer("parity", document, text)
+    if failures:
+        gate, first = failures[0]
+        raise BudgetMissedError(
+            f"{gate}: {first.tensor}: {first.reason} at {first.where or 'no place'}; {len(failures)} results failed",
+            hint=first.detail or "the table above lists the failures first",
+        )
+
+
+@command("eval", examples=("eval runs/demo", "eval runs/demo --baseline --rows 20"))
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--runner", type=click.Choice(["onnx"]), default="onnx", show_default=True, help="What answers.")
+@click.option("--baseline", is_flag=True, help="The base graph only, into eval/baseline.json.")
+@click.option("--rows", type=click.IntRange(min=0), help="The first N held-out rows; 0 is all.")
+def evaluate(output: Output, run: Path, runner: str, baseline: bool, rows: int | None) -> None:
+    """Answer the held-out rows with the exported graphs and score each axis by itself."""
+    from parity.evaluate import evaluate_run
+    from parity.report import axes_table
+    from parity.verify import settings_of
+
+    folder = RunFolder.existing(run)
+    document = evaluate_run(folder, settings_of(folder), baseline=baseline, rows=rows, quiet=output.quiet)
+    answer = {key: value for key, value in document.items() if key != "schema"}
+    output.answer("eval", {"runner": runner} | answer, axes_table(document))
