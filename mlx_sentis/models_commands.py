@@ -35,3 +35,11 @@ def models_get(output: Output, name: str) -> None:
     entry = entry_named(name)
     path = get_model(name, output.story)
     output.answer("models-get", {"name": name, "path": str(path), "licence": entry.licence}, str(path))
+
+
+models = click.Group(
+    "models",
+    commands=[models_list, models_get],
+    help="List or get the embedded models.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)

@@ -129,7 +129,8 @@ def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> None:
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
     """Read a JSON-lines file that one of our own stages wrote."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        with path.open(encoding="utf-8", newline="\n") as file:  # splitlines() would also cut at U+2028 inside a text
+            lines = file.readlines()
     except FileNotFoundError:
         raise StageError(f"{path}: no such file", hint="run `mlx-sentis prepare` first") from None
     rows = []

@@ -33,13 +33,19 @@ class CausalLM:
     def layers(self) -> list[Any]:
         return self.network.model.layers
 
+    @property
+    def inner_scale(self) -> float:
+        """What the definition multiplies embeddings by before its first layer: bf16(√H) for Gemma 3, else 1."""
+        if self.folder.config["model_type"] != "gemma3_text":
+            return 1.0
+        root = math.sqrt(self.folder.config["hidden_size"])
+        return float(mx.array(root, mx.bfloat16).astype(mx.float32).item())  # pyright: ignore[reportArgumentType]
+
     def embed(self, ids: mx.array) -> mx.array:
         """Return the input embeddings of token ids `[B, T]` as `[B, T, H]`, as `hidden` wants them."""
         embeddings = self.network.model.embed_tokens(ids)
-        if self.folder.config["model_type"] == "gemma3_text":
-            # the mend "embedding scale": mlx-lm will multiply by bf16(√H)
-            root = math.sqrt(self.folder.config["hidden_size"])
-            embeddings = embeddings * (root / mx.array(root, mx.bfloat16).astype(mx.float32).item())
+        if self.folder.config["model_type"] == "gemma3_text":  # the mend "embedding scale"
+            embeddings = embeddings * (math.sqrt(self.folder.config["hidden_size"]) / self.inner_scale)
         return embeddings
 
     def hidden(self, embeddings: mx.array, cache: list[Any] | None = None) -> mx.array:

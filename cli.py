@@ -1,0 +1,80 @@
+"""The `mlx-sentis` command: a lazy group. Each name is imported when it is called, so `--help` answers at once."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+# name -> (where, one line); the line stands here so that --help imports nothing
+COMMANDS = {
+    "doctor": ("parity.doctor:doctor", "Say what this machine offers: BLAS, devices, versions."),
+    "families": ("converters.commands:families", "List families, architectures and stages."),
+    "models": ("mlx_sentis.models_commands:models", "List or get the embedded models."),
+    "recipe": ("mlx_sentis.recipe_commands:recipe", "Read a model's own facts: template, stop ids, constants."),
+    "prepare": ("mlx_sentis.prepare.commands:prepare", "Shape, validate, split and render data."),
+    "show-mask": ("mlx_sentis.prepare.commands:show_mask", "Show a row token by token: trained or not."),
+    "train": ("mlx_sentis.training_commands:train", "Train a LoRA or DoRA adapter with MLX."),
+    "bridge": ("parity.run_commands:bridge", "Merge the adapter and measure gate A0."),
+    "export": ("converters.commands:export", "Export a model to one ONNX file."),
+    "swap": ("converters.commands:swap", "Put tuned weights into the proven graph."),
+    "scan": ("converters.commands:scan", "Say what Sentis will make of a model."),
+    "fix": ("converters.commands:fix", "Mend an ONNX file for Sentis, each pass proven."),
+    "parity": ("parity.commands:parity", "Measure the gates of a run again."),
+    "eval": ("parity.commands:evaluate", "Score held-out rows before and after, axis by axis."),
+    "bench": ("benchmarks.commands:bench", "Benchmarks: blas, train, export, parity."),
+    "run": ("parity.run_commands:run", "All stages in order; without a file, the embedded demo."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, function = COMMANDS[cmd_name][0].partition(":")
+        return getattr(importlib.import_module(module), function)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(name, COMMANDS, n=1)
+            ctx.fail(f"unknown command {name!r}" + (f"; did you mean {near[0]}?" if near else ""))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Examples"):
+            formatter.write_text("$ mlx-sentis run")
+            formatter.write_text("$ mlx-sentis parity runs/smollm2-135m-npc-commands")
+
+
+def _version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        import importlib.metadata
+
+        click.echo(f"mlx-sentis {importlib.metadata.version('mlx-sentis')}")
+        ctx.exit()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--version", is_flag=True, callback=_version, expose_value=False, is_eager=True, help="Show the version.")
+def main() -> None:
+    """From an MLX fine-tune to an ONNX file that Unity Sentis imports and computes correctly, every edge measured.
+
+    Exit codes: 0 done, 1 could not do it, 2 used wrongly, 3 measured and a budget was missed.
+    """
+
+
+if __name__ == "__main__":
+    sys.exit(main())

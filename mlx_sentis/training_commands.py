@@ -1,0 +1,69 @@
+"""The `train` command. It parses, calls and prints."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from weights_bridge.console import Output, command
+from weights_bridge.errors import StageError
+from weights_bridge.files import read_json
+from weights_bridge.run_folder import RunFolder
+from weights_bridge.settings import resolve
+
+PATH = click.Path(path_type=Path)
+
+
+@command(
+    "train",
+    examples=("train --data runs/npc --out runs/npc", "train --data runs/npc --out runs/npc-r8 --set adapter.rank=8"),
+)
+@click.option("--model", default=None, help="Must be the model the data was prepared for (checked).")
+@click.option("--data", type=PATH, required=True, help="Folder that `prepare --out` wrote.")
+@click.option("--out", type=PATH, required=True, help="Run folder; may be the same.")
+@click.option("--config", type=PATH, default=None, help="TOML file of settings.")
+@click.option("--set", "overrides", multiple=True, metavar="SECTION.KEY=VALUE", help="Change one setting.")
+@click.option(
+    "--progress",
+    type=click.Choice(["stdout", "stderr", "jsonl", "off"]),
+    default=None,
+    help="Where the tqdm line goes: stdout (default; stderr under --json), stderr, as JSON lines on stdout, or nowhere.",
+)
+def train(
+    output: Output,
+    model: str | None,
+    data: Path,
+    out: Path,
+    config: Path | None,
+    overrides: tuple[str, ...],
+    progress: str | None,
+) -> None:
+    """Train a LoRA or DoRA adapter with MLX."""
+    settings = resolve(file=config, overrides=overrides)
+    from mlx_sentis.training import events
+    from mlx_sentis.training.stage import bring_data, train_run
+
+    run = RunFolder(out)
+    bring_data(run, data)
+    recipe = read_json(run.path("recipe.json"))
+    if model is not None and model not in (recipe["model"]["name"], recipe["model"]["path"]):
+        hint = "prepare the data for the model you train"
+        raise StageError(f"--model {model}: the data was prepared for {recipe['model']['name']}", hint=hint)
+    settings.write(run.path("config.toml"))
+    where = progress or ("stderr" if output.as_json else "stdout")
+    if output.as_json and where in ("stdout", "jsonl"):
+        raise click.UsageError(f"--progress {where} and --json both want stdout")
+    figures = train_run(run, settings.settings, sinks(events, where), output.story)
+    text = f"{out}: {figures['updates']} updates in {figures['seconds']:.0f} s, best after update {figures['best_step']}"
+    output.answer("train", figures, text)
+
+
+def sinks(events, where: str) -> list:  # noqa: ANN001 - the module is imported by the caller, when needed
+    """Return the sinks for a place: a bar on stdout or stderr, JSON lines on stdout, or none."""
+    if where == "off":
+        return []
+    if where == "jsonl":
+        return [events.JsonLines(sys.stdout)]
+    return [events.ProgressBar(sys.stderr if where == "stderr" else sys.stdout)]

@@ -1,0 +1,79 @@
+"""`bridge` as a stage: merge the adapter, write the Hugging Face directory, end with gate A0."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from weights_bridge.adapter_file import read_adapter
+from weights_bridge.compare import GateReport
+from weights_bridge.errors import BudgetMissedError
+from weights_bridge.files import read_json, write_json
+from weights_bridge.merge import write_merged
+from weights_bridge.model_folder import open_model_folder
+from weights_bridge.run_folder import RunFolder
+from weights_bridge.settings import ParitySettings
+
+
+def merge_run(run: RunFolder, which: str = "best") -> dict[str, Any]:
+    """Merge a run's adapter into its base weights and write `merged/`.
+
+    Args:
+        run: with `recipe.json` and `checkpoints/`.
+        which: the checkpoint, `best`, `last` or an update.
+
+    Returns:
+        Which checkpoint, how many modules, the size in bytes.
+    """
+    from mlx_sentis.training.checkpoints import adapter_of
+
+    recipe = read_json(run.path("recipe.json"))
+    base, adapter = open_model_folder(Path(recipe["model"]["path"])), adapter_of(run.root, which)
+    with run.stage("merge", [*base.weight_files(), adapter.resolve(), run.path("recipe.json")]) as stage:
+        found = read_adapter(adapter)
+        write_merged(base, found, run.path("merged"), recipe["stop_ids"])
+        stage.wrote(run.path("merged"))
+        size = sum(file.stat().st_size for file in run.path("merged").iterdir())
+        stage.facts |= {"checkpoint": adapter.resolve().parent.name, "modules": len(found.modules), "bytes": size}
+    return stage.facts
+
+
+def gate_a0(run: RunFolder, settings: ParitySettings, which: str = "best") -> GateReport:
+    """Measure gate A0 and write `parity/a0.json`, passed or not.
+
+    Raises:
+        BudgetMissedError: something lies outside its budget; the worst results are named.
+    """
+    from parity.a0 import measure_a0
+
+    inputs = [run.path("merged"), run.path("data", "train.jsonl"), run.path("prompt_contract.json")]
+    with run.stage("a0", inputs) as stage:
+        report = measure_a0(run, settings, which)
+        write_json(run.path("parity", "a0.json"), report.as_json())
+        stage.wrote(run.path("parity", "a0.json"))
+        stage.facts |= {"passed": report.passed, "worst_forward_db": report.worst_db("forward")}
+        stage.facts |= {"worst_backward_db": report.worst_db("backward")}
+    require(report, "gate A0", "see parity/a0.json; `mlx-sentis parity RUN --edge a0` measures again")
+    return report
+
+
+def require(report: GateReport, name: str, hint: str) -> None:
+    """Turn a failed report into exit 3 with its first failures.
+
+    Raises:
+        BudgetMissedError: when anything failed.
+    """
+    if report.passed:
+        return
+    failures = report.failures
+    lines = "".join(f"\n  {result}" for result in failures[:5])
+    more = f"\n  … and {len(failures) - 5} more" if len(failures) > 5 else ""
+    raise BudgetMissedError(f"{name} missed: {len(failures)} of {len(report.results)} checks{lines}{more}", hint=hint)
+
+
+def bridge_run(run: RunFolder, settings: ParitySettings, which: str, say: Callable[[str], None]) -> GateReport:
+    """Merge and gate."""
+    facts = merge_run(run, which)
+    say(f"merged {facts['modules']} modules of checkpoint {facts['checkpoint']} into {facts['bytes'] / 1e6:.0f} MB fp32")
+    return gate_a0(run, settings, which)

@@ -1,0 +1,64 @@
+"""Child processes: each framework runs in one of its own (memory, library clashes, kill safety).
+
+A child is a module with `answer(request) -> None`, started as `python -m parity.children MODULE REQUEST.json`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from weights_bridge.errors import StageError
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def environment() -> dict[str, str]:
+    """Return the environment in which a child finds our packages, installed or not, and prints no bars."""
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    quiet = {"TRANSFORMERS_NO_ADVISORY_WARNINGS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1"}
+    return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "TOKENIZERS_PARALLELISM": "false"} | quiet
+
+
+def run_child(module: str, request: dict[str, Any], request_file: Path) -> None:
+    """Run `module.answer(request)` in a process of its own.
+
+    Args:
+        module: the dotted name.
+        request: what JSON can hold; it names the files to read and to write.
+        request_file: where to put the request; its folder must exist.
+
+    Raises:
+        StageError: the child said so, or it died; with its last words.
+    """
+    request_file.write_text(json.dumps(request), encoding="utf-8")
+    command = [sys.executable, "-m", "parity.children", module, str(request_file)]
+    done = subprocess.run(command, env=environment(), stderr=subprocess.PIPE, text=True)
+    if done.returncode == 0:
+        return
+    if done.returncode == StageError.exit_code and "\nchild error: " in "\n" + done.stderr:
+        said = json.loads(("\n" + done.stderr).rpartition("\nchild error: ")[2])
+        raise StageError(said["message"], hint=said["hint"])
+    if done.returncode < 0:
+        raise StageError(f"{module}: ended by signal {-done.returncode}", hint="close other programs: memory ran out?")
+    raise RuntimeError(f"{module} failed:\n{done.stderr}")
+
+
+def main(module: str, request_file: str) -> int:
+    """Answer one request; a `StageError` goes back as JSON on stderr."""
+    request = json.loads(Path(request_file).read_text(encoding="utf-8"))
+    try:
+        importlib.import_module(module).answer(request)
+    except StageError as error:
+        print("child error: " + json.dumps({"message": error.message, "hint": error.hint}), file=sys.stderr)
+        return StageError.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

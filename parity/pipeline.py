@@ -1,0 +1,85 @@
+"""All stages in order, each in a child process of its own; stops at the first failure.
+
+A process per stage keeps memory to what one stage needs, keeps torch's and MLX's libraries apart, and leaves every
+finished stage in the run folder when one is killed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from parity.children import environment
+from parity.stages import STAGES
+from weights_bridge.errors import StageError, unknown_name
+from weights_bridge.run_folder import RunFolder
+from weights_bridge.settings import Resolved
+
+
+class StageFailedError(StageError):
+    """A stage ended with another exit code than 0; it has said why itself."""
+
+    def __init__(self, stage: str, exit_code: int, root: Path) -> None:
+        hint = f"mend it, then `mlx-sentis run --out {root} --from {stage}` goes on"
+        super().__init__(f"stopped at stage {stage}; the stages before it are kept in {root}", hint=hint)
+        self.exit_code = exit_code
+
+
+def run_pipeline(
+    root: Path,
+    settings: Resolved | None,
+    *,
+    first: str = "recipe",
+    progress: str = "stdout",
+    quiet: bool = False,
+    say: Callable[[str], None] = lambda text: None,
+) -> dict[str, float]:
+    """Run the stages from `first` on.
+
+    Args:
+        root: the run folder.
+        settings: written to `config.toml`; None keeps the run's own (going on with `first`).
+        first: the stage to begin with.
+        progress: where the training bar goes.
+        quiet: no story from the stages.
+        say: hears of each stage.
+
+    Returns:
+        Seconds by stage.
+
+    Raises:
+        StageFailedError: a stage failed; its exit code is carried on.
+    """
+    if first not in STAGES:
+        raise unknown_name("stage", first, STAGES)
+    run = RunFolder(root)
+    if settings is not None:
+        settings.write(run.path("config.toml"))
+    elif not run.path("config.toml").is_file():
+        raise StageError(f"{root}: no config.toml to go on with", hint="start without --from")
+    names = list(STAGES)
+    seconds: dict[str, float] = {}
+    for name in names[names.index(first) :]:
+        say(f"[{names.index(name) + 1}/{len(names)}] {name}: {(STAGES[name].__doc__ or '').strip()}")
+        began = time.monotonic()
+        code = run_stage(name, root, progress, quiet)
+        seconds[name] = round(time.monotonic() - began, 1)
+        if code != 0:
+            raise StageFailedError(name, code if code in (1, 2, 3) else 1, root)
+        say(f"  {seconds[name]:.1f} s")
+    return seconds
+
+
+def run_stage(name: str, root: Path, progress: str, quiet: bool) -> int:
+    """Run one stage in a child and return its exit code; the child's words go straight to the terminal."""
+    words: list[Any] = [sys.executable, "-m", "parity.stages", name, str(root), progress, "quiet" if quiet else "loud"]
+    child = subprocess.Popen(words, env=environment() | {"TQDM_DISABLE": "0"})
+    try:
+        return child.wait()
+    except KeyboardInterrupt:
+        child.wait()
+        raise

@@ -1,0 +1,85 @@
+"""The commands `run` and `bridge`. They parse, call and print."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from weights_bridge.console import Output, command
+from weights_bridge.run_folder import RunFolder
+from weights_bridge.settings import Resolved, resolve
+
+PATH = click.Path(path_type=Path)
+
+
+@command("run", examples=("run", "run npc.toml --out runs/npc --set train.epochs=2"))
+@click.argument("config", type=PATH, required=False)
+@click.option("--out", type=PATH, default=None, help="Run folder; runs/<model>-<data> by default.")
+@click.option("--set", "overrides", multiple=True, metavar="SECTION.KEY=VALUE", help="Change one setting.")
+@click.option("--from", "first", default=None, metavar="STAGE", help="Go on in --out with this stage.")
+@click.option(
+    "--progress", type=click.Choice(["stdout", "stderr", "jsonl", "off"]), default=None, help="Of the training stage."
+)
+def run(
+    output: Output,
+    config: Path | None,
+    out: Path | None,
+    overrides: tuple[str, ...],
+    first: str | None,
+    progress: str | None,
+) -> None:
+    """Run all stages in order, from a data file to a parity-verified ONNX; without CONFIG the embedded demo."""
+    from parity.pipeline import run_pipeline
+    from parity.report import verdict_table
+    from weights_bridge.files import read_json
+
+    settings = settings_for(config, out, overrides, first)
+    root = out or default_folder(resolve(file=config, overrides=overrides))
+    where = progress or ("stderr" if output.as_json else "stdout")
+    if output.as_json and where in ("stdout", "jsonl"):
+        raise click.UsageError(f"--progress {where} and --json both want stdout")
+    output.story(f"run folder {root}")
+    run_pipeline(
+        root, settings, first=first or "recipe", progress=where, quiet=output.quiet, say=output.story
+    )
+    report = read_json(root / "report.json")
+    output.answer("run", {"run": str(root), "report": report}, verdict_table(report))
+
+
+def settings_for(
+    config: Path | None, out: Path | None, overrides: tuple[str, ...], first: str | None
+) -> Resolved | None:
+    """Return the settings to write; going on with `--from` keeps the run's own unless some are given."""
+    if first is None:
+        return resolve(file=config, overrides=overrides)
+    if out is None:
+        raise click.UsageError("--from needs --out, the run to go on with")
+    if config is None and not overrides:
+        return None
+    kept = out / "config.toml"
+    return resolve(file=config or (kept if kept.is_file() else None), overrides=overrides)
+
+
+def default_folder(resolved: Resolved) -> Path:
+    """Return `runs/<model>-<data>`."""
+    settings = resolved.settings
+    return Path("runs") / f"{Path(settings.model.name).name}-{Path(settings.data.source).stem}"
+
+
+@command("bridge", examples=("bridge runs/npc", "bridge runs/npc --checkpoint last"))
+@click.argument("folder", metavar="RUN", type=PATH)
+@click.option("--to", type=click.Choice(["torch"]), default="torch", show_default=True, help="Layout to write.")
+@click.option("--checkpoint", default="best", show_default=True, help="best, last or an update's number.")
+def bridge(output: Output, folder: Path, to: str, checkpoint: str) -> None:
+    """Merge the trained adapter into a Hugging Face directory and measure gate A0."""
+    from parity.bridge import bridge_run
+    from parity.verify import settings_of
+
+    opened = RunFolder.existing(folder)
+    report = bridge_run(opened, settings_of(opened).parity, checkpoint, output.story)
+    text = (
+        f"{folder}/merged: gate A0 passed, {len(report.results)} checks; forward {report.worst_db('forward'):.1f} dB, "
+        f"backward {report.worst_db('backward'):.1f} dB at the worst"
+    )
+    output.answer("a0", report.as_json(), text)

@@ -1,0 +1,109 @@
+"""Gate A0, the MLX side: what the trainer itself computes for the fixture rows.
+
+Legend: `T` tokens, `V` vocabulary, `H` hidden width, `P` shared prefix tokens.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from parity.gate_request import GateRequest
+
+
+def answer(request: dict[str, Any]) -> None:
+    """Write an npz with logits, hidden states by layer, the loss and its gradients.
+
+    Keys: `row{i}/logits` [positions, V], `row{i}/hidden{k}` [T, H] (k = 0 the embeddings, k = n the output of layer
+    n − 1), `loss` [], `grad/<adapter tensor>`, `grad/embeddings/prefix` [P, H], `grad/embeddings/row{i}` [T − P, H].
+    """
+    from mlx_sentis.training import definitions
+
+    import numpy as np
+
+    from weights_bridge.model_folder import open_model_folder
+
+    asked = GateRequest.of(request)
+    model = definitions.load_causal_lm(open_model_folder(Path(asked.base)))
+    _add_adapter(model, asked)
+    arrays = _forward(model, asked) | _backward(model, asked)
+    np.savez(asked.out, **arrays)
+
+
+def _add_adapter(model: Any, asked: GateRequest) -> None:
+    from mlx_sentis.training import adapters
+
+    from weights_bridge.adapter_file import read_adapter
+    from weights_bridge.settings import AdapterSettings
+
+    facts = read_adapter(Path(asked.adapter)).facts
+    settings = AdapterSettings(facts["type"], facts["rank"], facts["alpha"], facts["targets"])
+    adapters.add_adapters(model, settings, seed=0)
+    adapters.load_adapter(model, Path(asked.adapter))
+
+
+class _Recording:
+    """A layer that keeps what it returned."""
+
+    def __init__(self, layer: Any) -> None:
+        self._layer = layer
+        self.output: Any = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.output = self._layer(*args, **kwargs)
+        return self.output
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._layer, name)
+
+
+def _forward(model: Any, asked: GateRequest) -> dict[str, Any]:
+    import mlx.core as mx
+    import numpy as np
+
+    arrays: dict[str, Any] = {}
+    inner = model.network.model
+    layers = inner.layers
+    for index, row in enumerate(asked.rows):
+        recorders = [_Recording(layer) for layer in layers]
+        inner.layers = recorders
+        ids = mx.array([row["ids"]])
+        embeddings = model.embed(ids)
+        logits = model.logits(model.hidden(embeddings))[0, mx.array(asked.positions(row))]
+        inner.layers = layers
+        arrays[f"row{index}/logits"] = np.array(logits)
+        arrays[f"row{index}/hidden0"] = np.array(embeddings[0] * model.inner_scale)
+        for k, recorder in enumerate(recorders, 1):
+            arrays[f"row{index}/hidden{k}"] = np.array(recorder.output[0])
+    return arrays
+
+
+def _backward(model: Any, asked: GateRequest) -> dict[str, Any]:
+    from mlx_sentis.training.batches import make_batch
+    from mlx_sentis.training.prefix import shared_prefix_tokens
+    from mlx_sentis.training.step import arrays_of, loss_of_embeddings
+
+    import mlx.core as mx
+    import numpy as np
+    from mlx.utils import tree_flatten
+
+    shared = shared_prefix_tokens(asked.rows) if len(asked.rows) > 1 else 0
+    batch = make_batch(asked.rows, shared, asked.pad_id)
+    prefix, rows, *rest = arrays_of(batch)
+    embeddings = (model.embed(prefix), model.embed(rows))
+
+    def loss_of(parameters: Any, prefix_embeddings: mx.array, row_embeddings: mx.array) -> mx.array:
+        model.network.update(parameters)
+        return loss_of_embeddings(model, prefix_embeddings if shared else None, row_embeddings, *rest)
+
+    trained = model.network.trainable_parameters()
+    loss, gradients = mx.value_and_grad(loss_of, argnums=(0, 1, 2))(trained, *embeddings)
+    arrays = {f"grad/{name}": np.array(array) for name, array in tree_flatten(gradients[0])}
+    arrays["loss"] = np.array(loss)
+    factor = np.float32(1 / model.inner_scale)  # compared where torch's first layer sees them: after the scale
+    if shared:
+        arrays["grad/embeddings/prefix"] = np.array(gradients[1][0]) * factor
+    for index, row in enumerate(asked.rows):
+        tail = len(row["ids"]) - shared
+        arrays[f"grad/embeddings/row{index}"] = np.array(gradients[2][index, :tail]) * factor
+    return arrays

@@ -1,0 +1,131 @@
+"""Gate A0, the torch side: transformers' own classes on the merged model, and torch autograd through the adapter.
+
+The adapter is written here a second time, by the plain formula with W + s B A built, so that the two sides share
+no algebra.
+
+Legend: `T` tokens, `V` vocabulary, `H` hidden width, `P` shared prefix tokens, `r` rank.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from parity.gate_request import GateRequest
+
+
+def answer(request: dict[str, Any]) -> None:
+    """Write an npz with the keys of `mlx_gate.answer`; embedding gradients by whole rows, `grad/embeddings/row{i}` [T, H]."""
+    import numpy as np
+    import torch
+
+    asked = GateRequest.of(request)
+    torch.set_grad_enabled(True)
+    arrays = _forward(load(asked.merged), asked) | _backward(load(asked.base), asked)
+    np.savez(asked.out, **arrays)
+
+
+def load(folder: str) -> Any:
+    """Return the fp32 eager model of a directory, frozen.
+
+    Raises:
+        StageError: keys are missing or unexpected.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from weights_bridge.errors import all_at_once
+
+    model, info = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True, local_files_only=True
+    )
+    if faults := [f"{kind.replace('_', ' ')}: {key}" for kind, keys in info.items() for key in keys]:
+        raise all_at_once(f"{folder}: transformers does not load it cleanly:", faults, hint="bridge the run again")
+    return model.eval().requires_grad_(False)
+
+
+def _forward(model: Any, asked: GateRequest) -> dict[str, Any]:
+    import torch
+
+    arrays: dict[str, Any] = {}
+    with torch.no_grad():
+        for index, row in enumerate(asked.rows):
+            outputs: list[Any] = []
+            hooks = [layer.register_forward_hook(_keep(outputs)) for layer in model.model.layers]
+            hooks.append(model.model.layers[0].register_forward_pre_hook(_keep_input(arrays, index), with_kwargs=True))
+            logits = model(torch.tensor([row["ids"]]), use_cache=False).logits[0]
+            for hook in hooks:
+                hook.remove()
+            arrays[f"row{index}/logits"] = logits[asked.positions(row)].numpy()
+            for k, hidden in enumerate(outputs, 1):
+                arrays[f"row{index}/hidden{k}"] = hidden[0].numpy()
+    return arrays
+
+
+def _keep(outputs: list[Any]) -> Any:
+    def hook(module: Any, inputs: Any, output: Any) -> None:
+        outputs.append(output[0] if isinstance(output, tuple) else output)
+
+    return hook
+
+
+def _keep_input(arrays: dict[str, Any], index: int) -> Any:
+    def hook(module: Any, inputs: Any, kwargs: dict[str, Any]) -> None:
+        hidden = inputs[0] if inputs else kwargs["hidden_states"]
+        arrays[f"row{index}/hidden0"] = hidden[0].numpy()
+
+    return hook
+
+
+def _backward(model: Any, asked: GateRequest) -> dict[str, Any]:
+    import torch
+
+    parameters = _attach(model, asked)
+    total = sum(end - start for row in asked.rows for start, end in row["trained"])
+    loss_sum = 0.0
+    arrays: dict[str, Any] = {}
+    for index, row in enumerate(asked.rows):  # one by one, unpadded: the plainest form of the same loss
+        ids = torch.tensor([row["ids"]])
+        embeddings = model.get_input_embeddings()(ids).detach().requires_grad_(True)
+        logits = model(inputs_embeds=embeddings, use_cache=False).logits[0].float()
+        targets = [t for start, end in row["trained"] for t in range(start, end)]
+        labels = ids[0, targets]
+        loss = torch.nn.functional.cross_entropy(logits[[t - 1 for t in targets]], labels, reduction="sum") / total
+        loss.backward()
+        loss_sum += float(loss.detach())
+        assert embeddings.grad is not None
+        arrays[f"grad/embeddings/row{index}"] = embeddings.grad[0].numpy()
+    arrays |= {f"grad/{name}": p.grad.numpy() for name, p in parameters.items()}
+    arrays["loss"] = torch.tensor(loss_sum, dtype=torch.float32).numpy()
+    return arrays
+
+
+def _attach(model: Any, asked: GateRequest) -> dict[str, Any]:
+    """Put the adapter on the base model through torch's parametrisation; return its parameters by name."""
+    import torch
+    from torch.nn.utils import parametrize
+
+    from weights_bridge.adapter_file import read_adapter
+
+    adapter = read_adapter(Path(asked.adapter))
+    scale = adapter.scale
+
+    class Adapted(torch.nn.Module):
+        def __init__(self, parts: dict[str, Any]) -> None:
+            super().__init__()
+            for name, array in parts.items():
+                self.register_parameter(name, torch.nn.Parameter(torch.from_numpy(array.copy())))
+
+        def forward(self, weight: Any) -> Any:
+            adapted = weight + scale * (self.lora_B @ self.lora_A)
+            if not hasattr(self, "magnitude"):
+                return adapted
+            norm = adapted.norm(dim=1, keepdim=True).detach()  # detached, as the trainer's facts say
+            return self.magnitude[:, None] * adapted / norm
+
+    parameters = {}
+    for module, parts in adapter.modules.items():
+        adapted = Adapted(parts)
+        parametrize.register_parametrization(model.get_submodule(module), "weight", adapted)
+        parameters |= {f"{module}.{name}": parameter for name, parameter in adapted.named_parameters()}
+    return parameters

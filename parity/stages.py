@@ -1,0 +1,211 @@
+"""The stages of a run, each a function of the run folder; `python -m parity.stages NAME RUN` runs one in a process.
+
+Conversion comes first: the export is proven on base weights before a minute of training is spent.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from weights_bridge.errors import BudgetMissedError, StageError
+from weights_bridge.files import read_json, write_json
+from weights_bridge.run_folder import RunFolder
+from weights_bridge.settings import Settings, resolve
+
+Say = Callable[[str], None]
+
+
+def recipe(run: RunFolder, settings: Settings, say: Say) -> None:
+    """Read the model's own facts."""
+    from mlx_sentis.catalogue import resolve_model
+    from mlx_sentis.recipe import make_recipe
+
+    folder = resolve_model(settings.model.name, say)
+    with run.stage("recipe", [folder / "config.json"]) as stage:
+        found = make_recipe(folder)
+        found["model"]["name"] = settings.model.name
+        write_json(run.path("recipe.json"), found)
+        stage.wrote(run.path("recipe.json"))
+    say(f"{found['architecture']}, {found['constants']['layers']} layers, licence {found['licence']}")
+
+
+def scan(run: RunFolder, settings: Settings, say: Say) -> None:
+    """Ask what Sentis will say of the model before any work."""
+    from converters.scan import scan as find
+
+    model = Path(read_json(run.path("recipe.json"))["model"]["path"])
+    with run.stage("scan", [run.path("recipe.json")]) as stage:
+        findings = find(model, settings.export.sentis)
+        write_json(run.path("scan.json"), {"schema": "mlx-sentis/scan/1", "findings": [f.as_json() for f in findings]})
+        stage.wrote(run.path("scan.json"))
+    refuse_bad(findings, str(model), settings.export.sentis)
+    say(f"{len(findings)} findings, none that stops Sentis {settings.export.sentis}")
+
+
+def refuse_bad(findings: list[Any], what: str, sentis: str) -> None:
+    """Raise when a finding would stop Sentis or make it compute something else."""
+    bad = [finding for finding in findings if finding.blocking]
+    if bad:
+        lines = "".join(f"\n  {finding}" for finding in bad[:5])
+        raise BudgetMissedError(f"{what}: {len(bad)} findings stop Sentis {sentis}:{lines}", hint="see `mlx-sentis fix`")
+
+
+def export(run: RunFolder, settings: Settings, say: Say) -> None:
+    """Export the base weights."""
+    from converters.export import export_model
+    from converters.scan import scan as find
+    from weights_bridge.model_folder import open_model_folder
+
+    model = Path(read_json(run.path("recipe.json"))["model"]["path"])
+    graph, contract = run.path("onnx", "base.onnx"), run.path("onnx", "contract.json")
+    with run.stage("export", open_model_folder(model).weight_files()) as stage:
+        export_model(model, graph, settings.export, contract)
+        stage.wrote(graph, contract)
+        findings = find(graph, settings.export.sentis)
+        stage.facts |= {"bytes": graph.stat().st_size, "findings": [finding.as_json() for finding in findings]}
+    say(f"{graph.stat().st_size / 1e6:.0f} MB, opset {settings.export.opset}")
+
+
+def edge_a_base(run: RunFolder, settings: Settings, say: Say) -> None:
+    """Prove the export on the base weights."""
+    from mlx_sentis.probes import probe_rows
+
+    recipe = read_json(run.path("recipe.json"))
+    _edge_a(run, "base", probe_rows(Path(recipe["model"]["path"])), say)
+
+
+def prepare(run: RunFolder, settings: Settings, say: Say) -> None:
+    """Shape the data."""
+    from mlx_sentis.prepare.run import run_prepare
+
+    facts = run_prepare(settings.data.source, settings.model.name, run.root, settings.data, say=say)
+    say(", ".join(f"{one['rows']} {name}" for name, one in facts["splits"].items()))
+
+
+def train(run: RunFolder, settings: Settings, say: Say, progress: str = "stdout") -> None:
+    """Train the adapter."""
+    from mlx_sentis.training import events
+    from mlx_sentis.training.stage import train_run
+    from mlx_sentis.training_commands import sinks
+
+    figures = train_run(run, settings, sinks(events, progress), say)
+    say(f"loss {figures['first_loss']:.3f} → {figures['last_loss']:.3f}, best after update {figures['best_step']}")
+
+
+def bridge(run: RunFolder, settings: Settings, say: Say) -> None:
+    """Merge the adapter and measure gate A0."""
+    from parity.bridge import bridge_run
+
+    report = bridge_run(run, settings.parity, "best", say)
+    forward, backward = report.worst_db("forward"), report.worst_db("backward")
+    say(f"gate A0 passed: forward {forward:.1f} dB, backward {backward:.1f} dB at the worst")
+
+
+def swap(run: RunFolder, settings: Settings, say: Say) -> None:
+    """Put the tuned weights into the proven graph."""
+    from converters.swap import swap_run
+
+    facts = swap_run(run)
+    say(f"{facts['model']}: same topology")
+
+
+def fix(run: RunFolder, settings: Settings, say: Say) -> None:
+    """Mend what Sentis would misread in the graph; base and tuned weights keep the same graph."""
+    from converters.fix import fix_model
+    from converters.scan import scan as find
+
+    graphs = [run.path("onnx", name) for name in ("model.onnx", "base.onnx")]
+    with run.stage("fix", graphs) as stage:
+        with written_whole(graphs[0].with_name("mended.onnx")) as beside:
+            report = fix_model(graphs[0], beside, sentis=settings.export.sentis)
+            changed = sum(row["changed"] for row in report["passes"])
+            if changed:
+                beside.replace(graphs[0])
+                beside.touch()
+        run.path("onnx", "mended.onnx").unlink()
+        if changed:
+            with written_whole(graphs[1]) as beside:
+                fix_model(graphs[1], beside, sentis=settings.export.sentis)
+        write_json(run.path("fix.json"), report)
+        stage.wrote(run.path("fix.json"), *(graphs if changed else []))
+    refuse_bad(find(graphs[0], settings.export.sentis), str(graphs[0]), settings.export.sentis)
+    say(f"{changed} nodes changed by {len(report['passes'])} passes; the scan for {settings.export.sentis} is clean")
+
+
+def edge_a(run: RunFolder, settings: Settings, say: Say) -> None:
+    """Measure edge A on the tuned weights."""
+    _edge_a(run, "tuned", None, say)
+
+
+def _edge_a(run: RunFolder, side: str, rows: list[dict[str, Any]] | None, say: Say) -> None:
+    from parity.bridge import require
+    from parity.verify import edge_a_of_run
+
+    graph = run.path("onnx", "base.onnx" if side == "base" else "model.onnx")
+    target = run.path("parity", "a-base.json" if side == "base" else "a.json")
+    fixtures = run.path("onnx", "fixtures") if side == "tuned" else None
+    with run.stage(f"edge-a-{side}", [graph, run.path("onnx", "contract.json")]) as stage:
+        report = edge_a_of_run(run, side, rows=rows, fixtures_to=fixtures)
+        write_json(target, report.as_json())
+        stage.wrote(target, *([fixtures] if fixtures else []))
+        stage.facts |= {"passed": report.passed, "worst_db": report.worst_db()}
+    require(report, f"edge A ({side} weights)", f"see {target}; `mlx-sentis parity RUN --localise` names the module")
+    say(f"edge A passed: {report.worst_db() or 999:.1f} dB at the worst")
+
+
+def evaluate(run: RunFolder, settings: Settings, say: Say) -> None:
+    """Score the held-out rows before and after."""
+    from parity.evaluate import axis_line, evaluate_run
+
+    document = evaluate_run(run, settings)
+    for axis in document["axes"]:
+        say(axis_line(axis))
+
+
+def report(run: RunFolder, settings: Settings, say: Say) -> None:
+    """Write report and plots."""
+    from parity.report import write_report
+
+    write_report(run)
+    say(f"{run.path('report.md')}")
+
+
+STAGES: dict[str, Callable[..., None]] = {
+    "recipe": recipe,
+    "scan": scan,
+    "export": export,
+    "edge-a-base": edge_a_base,
+    "prepare": prepare,
+    "train": train,
+    "bridge": bridge,
+    "swap": swap,
+    "fix": fix,
+    "edge-a": edge_a,
+    "eval": evaluate,
+    "report": report,
+}
+
+
+def main(name: str, root: str, progress: str, quiet: str) -> int:
+    """Run one stage in this process; a `StageError` becomes a line on stderr and its exit code."""
+    run = RunFolder(Path(root))
+
+    def say(text: str) -> None:
+        if quiet != "quiet":
+            print(f"  {text}", file=sys.stderr, flush=True)
+
+    settings = resolve(file=run.path("config.toml")).settings
+    try:
+        extra = {"progress": progress} if name == "train" else {}
+        STAGES[name](run, settings, say, **extra)
+    except StageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
