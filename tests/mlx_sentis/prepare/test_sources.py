@@ -1,0 +1,326 @@
+"""Reading data files: every row is read, counted or reported with its place."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mlx_sentis.prepare.jsonl import read_lines
+from mlx_sentis.prepare.sources import load_source
+from weights_bridge.errors import StageError
+
+GOOD = {"messages": [{"role": "user", "content": "Geh über die Brücke"}, {"role": "assistant", "content": "ja"}]}
+LINE = json.dumps(GOOD, ensure_ascii=False).encode()
+
+
+def load(path: Path) -> list[Any]:
+    return load_source(path, "system-block").splits["train"]
+
+
+def messages_of(path: Path) -> list[Any]:
+    return [row.messages for row in load(path)]
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize("mark", [b"", codecs.BOM_UTF8])
+def test_byte_order_mark_and_line_ends_change_no_row(tmp_path: Path, end: bytes, mark: bytes) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(mark + LINE + end + LINE + end)
+    assert messages_of(file) == [GOOD["messages"]] * 2
+    assert [row.source for row in load(file)] == [f"{file}:1", f"{file}:2"]
+
+
+def test_a_missing_last_line_end_loses_no_row(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(LINE + b"\n" + LINE)
+    assert len(load(file)) == 2
+
+
+def test_a_line_separator_inside_a_text_is_no_line_end(jsonl: Any) -> None:
+    file = jsonl([{"prompt": "one\u2028two\x85three", "completion": "ja"}])
+    assert load(file)[0].user_text == "one\u2028two\x85three"
+
+
+def test_blank_lines_are_skipped_counted_and_keep_the_numbering(jsonl: Any) -> None:
+    file = jsonl([GOOD, "", "  ", GOOD])
+    loaded = load_source(file, "system-block")
+    assert loaded.blank_lines == {"rows.jsonl": 2}
+    assert [row.source.rpartition(":")[2] for row in loaded.splits["train"]] == ["1", "4"]
+
+
+def test_all_bad_rows_come_in_one_error_with_file_and_line(jsonl: Any) -> None:
+    truncated = LINE.decode()[:-9]
+    file = jsonl([GOOD, truncated, GOOD, "[1]", {"messages": []}, {"text": ""}])
+    with pytest.raises(StageError) as caught:
+        load(file)
+    assert caught.value.exit_code == 1
+    assert "4 bad rows, nothing was written" in caught.value.message
+    for place in (
+        ":2: not JSON: ",
+        ":4: found an array, wanted an object",
+        ":5: messages: found an empty array",
+        ":6: found text, wanted ",
+    ):
+        assert f"{file}{place}" in caught.value.message
+
+
+ROLE = "assistant"
+BAD_MESSAGES = [
+    ([{"role": "user", "content": "hi"}], "no assistant turn"),
+    ([{"role": "user", "content": " \n"}, {"role": ROLE, "content": "ja"}], "messages[0].content: the user's text"),
+    ([{"role": "user", "content": "hi"}, {"role": ROLE, "content": ""}], "messages[1].content: the assistant's text"),
+    ([{"role": "user", "content": "hi"}, {"role": ROLE, "content": None}], "messages[1].content: the assistant's text"),
+    ([{"role": "user", "content": 5}, {"role": ROLE, "content": "ja"}], "messages[0].content: found a number"),
+    ([{"role": "bot", "content": "x"}], "messages[0].role: found 'bot', wanted one of system, user"),
+    (["hi"], "messages[0]: found a text, wanted an object"),
+    ("hi", "messages: found a text, wanted an array"),
+    ([{"role": ROLE, "content": "ja"}], "the first turn after system must be the user's"),
+    (
+        [{"role": "user", "content": "a"}, {"role": ROLE, "content": "b"}, {"role": "user", "content": "c"}],
+        "the last turn is the user's",
+    ),
+    (
+        [{"role": "user", "content": "a"}, {"role": "system", "content": "b"}, {"role": ROLE, "content": "c"}],
+        "messages[1]: a system turn can only come first",
+    ),
+]
+
+
+@pytest.mark.parametrize(("messages", "reason"), BAD_MESSAGES)
+def test_a_row_that_cannot_be_trained_is_refused_with_its_reason(jsonl: Any, messages: Any, reason: str) -> None:
+    file = jsonl([GOOD, {"messages": messages}])
+    with pytest.raises(StageError) as caught:
+        load(file)
+    assert f"{file}:2: " in caught.value.message
+    assert reason in caught.value.message
+
+
+def test_a_json_array_is_recognised_with_its_rows_and_a_conversion(tmp_path: Path) -> None:
+    file = tmp_path / "train.jsonl"
+    file.write_text(json.dumps([GOOD, GOOD], indent=1))
+    with pytest.raises(StageError, match="a JSON array of 2 rows, wanted JSON lines") as caught:
+        load(file)
+    assert "rows.jsonl" in caught.value.hint
+
+
+def test_one_object_over_several_lines_is_recognised(tmp_path: Path) -> None:
+    file = tmp_path / "train.jsonl"
+    file.write_text(json.dumps(GOOD, indent=1))
+    with pytest.raises(StageError, match="one JSON value over several lines"):
+        load(file)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", codecs.BOM_UTF8])
+def test_an_empty_file_is_named(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "train.jsonl"
+    file.write_bytes(content)
+    with pytest.raises(StageError, match=r"train\.jsonl: no rows, the file is empty"):
+        load(file)
+
+
+def test_utf_16_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "train.jsonl"
+    file.write_text(json.dumps(GOOD), encoding="utf-16")
+    with pytest.raises(StageError, match="UTF-16 text, wanted UTF-8"):
+        load(file)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"prompt": NaN, "completion": "a"}', "NaN is no JSON number"),
+        ('{"prompt": 1e999, "completion": "a"}', "1e999 is too large"),
+        ('{"prompt": "\\ud800", "completion": "a"}', "half a surrogate pair"),
+        ('{"prompt": ' + "[" * 100 + "]" * 100 + "}", "nested deeper than 64"),
+        ('{"prompt": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested deeper than 64"),
+        ('{"prompt": ' + "1" * 5000 + "}", "integer"),
+    ],
+)
+def test_json_that_no_tokenizer_can_take_is_refused(jsonl: Any, line: str, reason: str) -> None:
+    with pytest.raises(StageError, match=reason):
+        load(jsonl([line, GOOD]))
+
+
+def test_a_byte_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(LINE + b"\n" + LINE.replace(b"ja", b"j\xe4") + b"\n")
+    with pytest.raises(StageError, match=r"a\.jsonl:2: not UTF-8 \(byte \d+ of the line is 0xe4\)"):
+        load(file)
+
+
+def test_a_surrogate_pair_is_one_character(jsonl: Any) -> None:
+    assert load(jsonl(['{"prompt": "\\ud83d\\ude00", "completion": "a"}']))[0].user_text == "😀"
+
+
+def test_a_folder_gives_its_splits_and_other_names_for_them(jsonl: Any) -> None:
+    files = [jsonl([GOOD], f"set/{name}.jsonl") for name in ("train", "validation", "test")]
+    assert list(load_source(files[0].parent, "system-block").splits) == ["train", "valid", "holdout"]
+
+
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        (["valid"], "no train.jsonl in it"),
+        (["train", "extra"], r"extra\.jsonl: no split has this name"),
+        (["train", "test", "holdout"], "is there for the same split"),
+    ],
+)
+def test_a_folder_with_unclear_files_is_refused(jsonl: Any, names: list[str], reason: str) -> None:
+    files = [jsonl([GOOD], f"set/{name}.jsonl") for name in names]
+    with pytest.raises(StageError, match=reason):
+        load_source(files[0].parent, "system-block")
+
+
+def test_bad_rows_of_all_files_come_together(jsonl: Any) -> None:
+    folder = jsonl([GOOD, "{"], "set/train.jsonl").parent
+    jsonl(["5"], "set/valid.jsonl")
+    with pytest.raises(StageError) as caught:
+        load_source(folder, "system-block")
+    assert "train.jsonl:2: " in caught.value.message
+    assert "valid.jsonl:1: " in caught.value.message
+
+
+def test_an_unknown_source_lists_the_shipped_sets() -> None:
+    with pytest.raises(StageError, match="no such file, folder or shipped set") as caught:
+        load_source("npc-comands", "system-block")
+    assert "npc-commands" in caught.value.hint
+
+
+def test_the_shipped_set_loads_by_name_with_its_tools() -> None:
+    loaded = load_source("npc-commands", "system-block")
+    assert {split: len(rows) for split, rows in loaded.splits.items()} == {
+        "train": 240,
+        "valid": 40,
+        "calibration": 60,
+        "holdout": 100,
+    }
+    row = loaded.splits["train"][0]
+    assert row.source == "npc-commands/train.jsonl:1"
+    assert len(row.tools) == 6
+    assert row.messages[0]["role"] == "system"
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        ({"name": "fly", "arguments": {}}, "no tool 'fly', known: move_to, set_light"),
+        ({"name": "move_to", "arguments": {}}, "move_to wants place"),
+        ({"name": "move_to", "arguments": {"place": "a", "x": 1}}, "move_to has no x, known: place"),
+        ({"name": "move_to", "arguments": {"place": 7}}, "call.arguments.place: found a number, wanted string"),
+        ({"name": "set_light", "arguments": {"state": "dim"}}, 'found "dim", wanted on|off'),
+        ({"name": "set_light", "arguments": {"lamps": True}}, "call.arguments.lamps: found a truth value"),
+        ({"name": "move_to", "arguments": '{"place": '}, "call.arguments: the text is not JSON"),
+        ({"name": "move_to", "arguments": [1]}, "call.arguments: found an array"),
+        ({"arguments": {}}, "call.name: found null"),
+        ("move_to", "call: found a text"),
+    ],
+)
+def test_a_call_that_its_schema_excludes_is_refused(jsonl: Any, tools: Any, call: Any, reason: str) -> None:
+    jsonl([json.dumps({"tools": tools})], "tools.json")
+    with pytest.raises(StageError) as caught:
+        load(jsonl([{"user": "go", "call": call}]))
+    assert reason in caught.value.message
+
+
+def test_a_call_row_without_tools_beside_it_is_refused(jsonl: Any) -> None:
+    with pytest.raises(StageError, match=r"needs tools\.json beside its file"):
+        load(jsonl([{"user": "go", "call": None}]))
+
+
+def test_arguments_as_text_and_as_object_are_the_same_row_in_schema_order(jsonl: Any, tools: Any) -> None:
+    jsonl([json.dumps({"tools": tools})], "tools.json")
+    arguments = {"lamps": 2, "state": "on"}
+    calls = [{"name": "set_light", "arguments": form} for form in (arguments, json.dumps(arguments))]
+    first, second = load(jsonl([{"user": "light", "call": call} for call in calls]))
+    assert first.messages == second.messages
+    assert list(first.calls[0].arguments) == ["state", "lamps"]
+
+
+def test_null_and_absent_content_beside_a_call_are_the_empty_text(jsonl: Any, tools: Any) -> None:
+    call = [{"function": {"name": "move_to", "arguments": {"place": "mill"}}}]
+    turns = [{"role": ROLE, "tool_calls": call} | extra for extra in ({}, {"content": None}, {"content": ""})]
+    rows = [{"messages": [{"role": "user", "content": "go"}, turn], "tools": tools} for turn in turns]
+    found = messages_of(jsonl(rows))
+    assert found[0] == found[1] == found[2]
+    assert found[0][1]["content"] == ""
+
+
+@pytest.mark.parametrize(
+    "value", ["{", '"x"', '{"tools": 5}', '{"tools": [{"name": ""}]}', '{"instruction": 5}', "\x00"]
+)
+def test_a_broken_tools_file_is_named(jsonl: Any, value: str) -> None:
+    jsonl([value], "tools.json")
+    with pytest.raises(StageError, match=r"tools\.json: "):
+        load(jsonl([GOOD]))
+
+
+WORDS = b'{ } [ ] " , : null NaN 1e999 "messages" "role" "user" "content" "prompt" "completion" "\\ud800"'
+PIECES = st.sampled_from(
+    [*WORDS.split(b" "), codecs.BOM_UTF8, b"\n", b"\r", b"\r\n", b" ", b"\xff", LINE],
+)
+FUZZ = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@FUZZ
+@given(st.one_of(st.binary(max_size=200), st.lists(PIECES, max_size=40).map(b"".join)))
+def test_arbitrary_bytes_give_rows_or_one_stage_error(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "fuzz.jsonl"
+    file.write_bytes(content)
+    try:
+        rows = load(file)
+    except StageError:
+        return
+    assert rows
+
+
+@FUZZ
+@given(st.lists(st.sampled_from([LINE, b"", b"{", b"5", b"\xff"]), min_size=1, max_size=30))
+def test_no_line_is_lost_without_a_word(tmp_path: Path, content: list[bytes]) -> None:
+    file = tmp_path / "fuzz.jsonl"
+    file.write_bytes(b"\n".join(content) + b"\n")
+    try:
+        lines = read_lines(file)
+    except StageError:
+        assert LINE not in content or len(content) == 1
+        return
+    assert len(lines.objects) + len(lines.faults) + lines.blank == len(content)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(
+                ["role", "content", "name", "function", "arguments", "tool_calls", "parameters", "properties"]
+            )
+            | st.text(max_size=3),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+MESSAGE = st.fixed_dictionaries(
+    {"role": st.sampled_from(["user", "assistant", "system", "tool"]) | JSON},
+    optional={"content": st.just("hi") | JSON, "tool_calls": st.lists(JSON, max_size=2) | JSON},
+)
+KEYS = {"user": JSON, "call": JSON, "prompt": JSON, "completion": JSON, "tools": st.lists(JSON, max_size=2) | JSON}
+KEYS["messages"] = st.lists(MESSAGE, max_size=4) | JSON
+
+
+@FUZZ
+@given(st.lists(st.fixed_dictionaries({}, optional=KEYS), min_size=1, max_size=4))
+def test_arbitrary_json_rows_give_rows_or_one_stage_error(tmp_path: Path, rows: list[Any]) -> None:
+    file = tmp_path / "fuzz.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    try:
+        assert len(load(file)) == len(rows)
+    except StageError as error:
+        assert str(file) in error.message
