@@ -1,0 +1,52 @@
+"""`prepare` and `show-mask`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from weights_bridge.console import Output, command
+
+
+@command(
+    "prepare",
+    examples=(
+        "prepare npc-commands --model smollm2-135m --out runs/npc",
+        "prepare rows.jsonl --model ./my-model --out runs/mine --set data.max_tokens=2048",
+    ),
+)
+@click.argument("data")
+@click.option("--model", required=True, help="A model's name, its directory, or a hub id.")
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="The run folder to write to.")
+@click.option("--template", type=click.Path(path_type=Path), help="A Jinja chat template in place of the model's own.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting, e.g. data.seed=7. Repeatable.")
+def prepare(
+    output: Output, data: str, model: str, out: Path, template: Path | None, overrides: tuple[str, ...]
+) -> None:
+    """Shape DATA for a model: render, mask, split and check every row.
+
+    DATA is a .jsonl file, a folder of {train,valid,calibration,holdout}.jsonl, or a shipped set's name. A row is
+    {"user", "call"} (tools in tools.json beside it), {"messages", "tools"} or {"prompt", "completion"}.
+    """
+    from mlx_sentis.prepare.report import report_text
+    from mlx_sentis.prepare.run import run_prepare
+    from weights_bridge.settings import resolve
+
+    settings = resolve(overrides=overrides).settings.data
+    facts = run_prepare(data, model, out, settings, template=template, say=output.story)
+    output.story(f"written: {out / 'data'}, {out / 'prompt_contract.json'}")
+    output.answer("dataset", facts, report_text(facts).rstrip())
+
+
+@command("show-mask", examples=("show-mask runs/npc", "show-mask runs/npc --split holdout --row 3 --json"))
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--row", "number", default=1, show_default=True, help="The row, counted from 1.")
+@click.option("--split", default="train", show_default=True, help="train, valid, calibration or holdout.")
+def show_mask(output: Output, folder: Path, number: int, split: str) -> None:
+    """Print one prepared row token by token: trained (●) or not (·)."""
+    from mlx_sentis.prepare.show import mask_text, read_mask
+
+    row, tokens = read_mask(folder, split, number)
+    document = {"id": row["id"], "split": split, "source": row["source"], "tokens": [t.as_json() for t in tokens]}
+    output.answer("mask", document, mask_text(row, tokens))

@@ -1,0 +1,53 @@
+"""`prepare` as a stage of a run folder: recipe, data, contract, and the entry in the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mlx_sentis.catalogue import resolve_model
+from mlx_sentis.prepare.sources import shipped_sets
+from mlx_sentis.prepare.stage import prepare_data
+from mlx_sentis.recipe import make_recipe
+from weights_bridge.files import write_json
+from weights_bridge.run_folder import RunFolder
+from weights_bridge.settings import DataSettings
+
+
+def run_prepare(
+    source: str,
+    model: str,
+    out: Path,
+    settings: DataSettings,
+    *,
+    template: Path | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Prepare data into a run folder with the model's recipe, and record it.
+
+    Args:
+        source: a file, a folder, or a shipped set's name.
+        model: a catalogue name, a directory or a hub id.
+        out: the run folder.
+        settings: how the data is shaped.
+        template: a Jinja file in place of the model's own template.
+        say: hears what is happening.
+
+    Returns:
+        `data/dataset.json`.
+
+    Raises:
+        StageError: no such model or data, or bad rows; the run folder is then as it was.
+    """
+    folder = resolve_model(model, say)
+    recipe = make_recipe(folder, template=template)
+    recipe["model"]["name"] = model
+    place = Path(source) if Path(source).exists() else shipped_sets().get(source, Path(source))
+    run = RunFolder(out)
+    with run.stage("prepare", inputs=[place] if place.exists() else [], seed=settings.seed) as stage:
+        facts = prepare_data(source, folder, out, recipe, settings)
+        write_json(run.path("recipe.json"), recipe)
+        stage.wrote(run.path("data"), run.path("prompt_contract.json"), run.path("recipe.json"))
+        stage.facts = {split: one["rows"] for split, one in facts["splits"].items()}
+    return facts

@@ -1,0 +1,131 @@
+"""`prepare` and `show-mask` as a user calls them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mlx_sentis.prepare.commands import prepare, show_mask
+from weights_bridge.run_folder import RunFolder
+
+
+def call(command: Any, *words: Any) -> Result:
+    result = CliRunner().invoke(command, [str(word) for word in words])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+@pytest.fixture(scope="module")
+def run(llama: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("commands") / "run"
+    assert call(prepare, "npc-commands", "--model", llama.folder, "--out", out).exit_code == 0
+    return out
+
+
+def test_prepare_writes_recipe_data_contract_and_a_manifest_that_holds(run: Path) -> None:
+    recorded = RunFolder.existing(run)
+    assert recorded.altered() == []
+    assert set(recorded.recorded_hashes()) == {
+        "recipe.json",
+        "prompt_contract.json",
+        *(f"data/{name}.jsonl" for name in ("train", "valid", "calibration", "holdout")),
+        "data/dataset.json",
+        "data/report.md",
+    }
+
+
+def test_prepare_answers_with_the_report_or_with_the_document(llama: Any, tmp_path: Path) -> None:
+    words = ("npc-commands", "--model", llama.folder, "--out", tmp_path / "run", "--set", "data.seed=7")
+    assert "| train | 240 |" in call(prepare, *words).stdout
+    document = json.loads(call(prepare, *words, "--json").stdout)
+    assert document["schema"] == "mlx-sentis/dataset/1"
+    assert document["seed"] == 7
+
+
+def test_a_given_template_is_used_and_found_again(llama: Any, tmp_path: Path) -> None:
+    template = tmp_path / "mine.jinja"
+    template.write_text(llama.tokenizer.chat_template.replace("<|im_start|>' +", "<|im_start|> ' +"))
+    words = ("npc-commands", "--model", llama.folder, "--out", tmp_path / "run", "--template", template)
+    assert call(prepare, *words).exit_code == 1  # the header of its prompt lacks the space
+    template.write_text("{{ bos_token }}" + llama.tokenizer.chat_template)
+    assert call(prepare, *words).exit_code == 0
+    assert "<|endoftext|>" in call(show_mask, tmp_path / "run").stdout
+
+
+@pytest.mark.parametrize(
+    ("data", "more", "wanted"),
+    [
+        ("nothing.jsonl", (), "no such file, folder or shipped set"),
+        ("npc-commands", ("--set", "data.max_tokens=20"), "tokens, wanted at most 20"),
+        ("npc-commands", ("--set", "data.sead=20"), "unknown key 'data.sead'"),
+        ("npc-commands", ("--template", "none.jinja"), "none.jinja: no such file"),
+    ],
+)
+def test_what_cannot_be_done_is_said_without_a_traceback(
+    llama: Any, tmp_path: Path, data: str, more: tuple[str, ...], wanted: str
+) -> None:
+    result = call(prepare, data, "--model", llama.folder, "--out", tmp_path / "run", *more)
+    assert result.exit_code == 1
+    assert wanted in result.stderr
+    assert result.stdout == ""
+    assert not (tmp_path / "run").exists()
+
+
+def test_show_mask_prints_every_token_and_its_mark(run: Path, llama: Any) -> None:
+    row = json.loads((run / "data" / "holdout.jsonl").read_text().split("\n")[2])
+    lines = call(show_mask, run, "--split", "holdout", "--row", 3).stdout.splitlines()
+    trained = sum(stop - start for start, stop in row["trained"])
+    assert lines[0] == f"holdout-0003 (holdout.jsonl:3): {len(row['ids'])} tokens, {trained} trained (●)"
+    assert len(lines) == 1 + len(row["ids"])
+    assert sum("●" in line for line in lines[1:]) == trained
+    assert lines[-2].split()[1:] == ["●", str(llama.recipe["stop_ids"][0]), "'<|im_end|>'"]
+
+
+def test_show_mask_as_json_gives_the_same_tokens(run: Path) -> None:
+    document = json.loads(call(show_mask, run / "data", "--json").stdout)
+    row = json.loads((run / "data" / "train.jsonl").read_text().split("\n")[0])
+    assert [token["id"] for token in document["tokens"]] == row["ids"]
+    start, stop = row["trained"][0]
+    assert [token["index"] for token in document["tokens"] if token["trained"]] == list(range(start, stop))
+    assert "".join(token["text"] for token in document["tokens"]) == row["text"]
+
+
+def test_show_mask_colours_trained_tokens_on_a_terminal(run: Path) -> None:
+    result = CliRunner().invoke(show_mask, [str(run)], color=True)
+    assert "\x1b[32m" in result.stdout
+    assert "\x1b[" not in call(show_mask, run).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (("--row", "0"), "--row takes 1 to 240"),
+        (("--row", "241"), "no row 241"),
+        (("--split", "test"), "unknown split 'test'"),
+    ],
+)
+def test_show_mask_names_what_is_not_there(run: Path, words: tuple[str, ...], wanted: str) -> None:
+    result = call(show_mask, run, *words)
+    assert result.exit_code == 1
+    assert wanted in result.stderr
+
+
+def test_show_mask_without_data_says_what_to_run(tmp_path: Path) -> None:
+    result = call(show_mask, tmp_path)
+    assert result.exit_code == 1
+    assert "mlx-sentis prepare" in result.stderr
+
+
+def test_the_commands_load_no_framework_until_they_run() -> None:
+    script = (
+        "import sys; import mlx_sentis.prepare.commands; "
+        "print([m for m in ('torch', 'mlx', 'transformers', 'jinja2', 'numpy') if m in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
