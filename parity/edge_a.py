@@ -127,7 +127,8 @@ def error_by_layer(results: Sequence[GateResult], prefix: str = "") -> dict[str,
         if result.tensor.startswith(prefix) and not result.tensor.startswith("greedy"):
             found = levels.setdefault(result.where.partition(" (")[0], [])
             found += [] if result.psnr_db is None else [result.psnr_db]
-    order = sorted(levels, key=lambda name: (not name.startswith("layer"), int([*name.split(), "0"][1]), name))
+    numbered = sorted((name for name in levels if name.startswith("layer ")), key=lambda name: int(name.split()[1]))
+    order = numbered + sorted(levels.keys() - set(numbered))
     return {name: min(levels[name], default=None) for name in order}
 
 

@@ -1,0 +1,43 @@
+"""What runners are asked: the prefix once, each prompt whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mlx_sentis.evaluation.generator import answers, usable_prefix
+
+ROWS = [
+    {"id": "a", "ids": [1, 2, 3, 4, 9], "prompt_tokens": 4},
+    {"id": "b", "ids": [1, 2, 3, 9, 9], "prompt_tokens": 3},
+    {"id": "c", "ids": [1, 2, 5, 6, 9], "prompt_tokens": 4},
+]
+
+
+class Recorder:
+    """Answers a prompt with its length."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def set_prefix(self, ids: Sequence[int]) -> None:
+        self.calls.append(("prefix", list(ids)))
+
+    def generate(self, prompt_ids: Sequence[int], max_new_tokens: int, stop_ids: Sequence[int]) -> list[int]:
+        self.calls.append((list(prompt_ids), max_new_tokens, list(stop_ids)))
+        return [len(prompt_ids)]
+
+
+def test_the_prefix_is_set_once_and_prompts_come_without_answers() -> None:
+    recorder = Recorder()
+    found = list(answers(recorder, ROWS, str, max_new_tokens=7, stop_ids=[0], shared_tokens=2))
+    assert [(row["id"], text) for row, text in found] == [("a", "[4]"), ("b", "[3]"), ("c", "[4]")]
+    assert recorder.calls[0] == ("prefix", [1, 2])
+    assert recorder.calls[1] == ([1, 2, 3, 4], 7, [0])
+    assert len(recorder.calls) == 4
+
+
+def test_a_recorded_prefix_that_is_too_long_is_cut_to_what_the_prompts_share() -> None:
+    assert usable_prefix(ROWS, 50) == [1, 2]
+    assert usable_prefix(ROWS[1:2], 50) == [1, 2]  # shorter than the prompt: one token must remain to run
+    assert usable_prefix([], 3) == []

@@ -1,0 +1,145 @@
+"""Two toy exports for the whole session, and a run folder made of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from tokenizers import Tokenizer
+
+from mlx_sentis.demo.toy import write_toy_model
+from weights_bridge.files import sha256_of, write_json, write_jsonl
+from weights_bridge.run_folder import RunFolder
+from weights_bridge.settings import ExportSettings
+
+SYSTEM = (
+    "Tools:\nopen(thing: string) - open a thing\nmove_to(place: string) - walk to a place\nAnswer with a call or none."
+)
+WORDS = ["gate", "chest", "door", "mill", "bridge", "forge", "market", "stable", "lamp", "old"]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A toy model, its graph and its contract."""
+
+    model: Path
+    onnx: Path
+    contract: dict[str, Any]
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Exported]:
+    """Return the toy export of an architecture, made once."""
+    made: dict[str, Exported] = {}
+
+    def export(model_type: str) -> Exported:
+        from converters.export import export_model
+
+        if model_type not in made:
+            folder = tmp_path_factory.mktemp(model_type)
+            model = write_toy_model(folder / "model", model_type)
+            contract = export_model(model, folder / "base.onnx", ExportSettings(), folder / "contract.json")
+            made[model_type] = Exported(model, folder / "base.onnx", contract)
+        return made[model_type]
+
+    return export
+
+
+def random_rows(*lengths: int, vocab: int = 400) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(7)
+    return [{"id": f"row-{n}", "ids": rng.integers(0, vocab, n).tolist()} for n in lengths]
+
+
+@pytest.fixture
+def rows() -> list[dict[str, Any]]:
+    return random_rows(40, 130, 25, 60)
+
+
+def rendered_row(tokenizer: Tokenizer, row: str, user: str, answer: str) -> dict[str, Any]:
+    prompt = f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
+    ids = tokenizer.encode(prompt, add_special_tokens=False).ids
+    whole = tokenizer.encode(prompt + answer + "<|im_end|>\n", add_special_tokens=False).ids
+    expect = {"kind": "none"} if answer == "none" else {"kind": "call", **json.loads(answer)}
+    return {"id": row, "ids": whole, "prompt_tokens": len(ids), "expect": expect}
+
+
+def write_data(run: RunFolder, tokenizer: Tokenizer) -> None:
+    made = [
+        rendered_row(
+            tokenizer, f"r-{i}", f"Open the {word}, please.", f'{{"name": "open", "arguments": {{"thing": "{word}"}}}}'
+        )
+        for i, word in enumerate(WORDS)
+    ]
+    made += [rendered_row(tokenizer, f"o-{i}", f"What is a {word} worth?", "none") for i, word in enumerate(WORDS[:4])]
+    write_jsonl(run.path("data", "train.jsonl"), made)
+    write_jsonl(run.path("data", "holdout.jsonl"), made)
+    first, shared = made[0]["ids"], 0
+    while all(row["ids"][shared] == first[shared] for row in made):
+        shared += 1
+    write_json(
+        run.path("data", "dataset.json"),
+        {"tools": [{"name": "open"}, {"name": "move_to"}], "shared_prefix_tokens": shared},
+    )
+
+
+@pytest.fixture(scope="session")
+def made_run(exported: Callable[[str], Exported], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder with base and tuned graph, data and recipe, recorded in its manifest. Copy it before changing it."""
+    from converters.swap import swap_weights
+
+    source = exported("llama")
+    run = RunFolder(tmp_path_factory.mktemp("runs") / "made")
+    model = run.root.with_name("model")
+    shutil.copytree(source.model, model)
+    config = json.loads((model / "config.json").read_text())
+    recipe = {
+        "model": {"name": "toy", "path": str(model)},
+        "architecture": "llama",
+        "stop_ids": [config["eos_token_id"]],
+        "tools": "system-block",
+        "licence": "mit",
+        "template": {"file": "chat_template.jinja", "sha256": sha256_of(model / "chat_template.jinja")},
+    }
+    with run.stage("export", [model]) as stage:
+        write_json(run.path("recipe.json"), recipe)
+        write_json(run.path("onnx", "contract.json"), source.contract)
+        shutil.copyfile(source.onnx, run.path("onnx", "base.onnx"))
+        stage.wrote(run.path("recipe.json"), run.path("onnx"))
+    with run.stage("prepare") as stage:
+        write_data(run, Tokenizer.from_file(str(model / "tokenizer.json")))
+        stage.wrote(run.path("data"))
+    with run.stage("swap") as stage:
+        write_toy_model(run.path("merged"), "llama", seed=1)
+        swap_weights(run.path("onnx", "base.onnx"), source.contract, run.path("merged"), run.path("onnx", "model.onnx"))
+        stage.wrote(run.path("merged"), run.path("onnx", "model.onnx"))
+    return run.root
+
+
+@pytest.fixture
+def run(made_run: Path, tmp_path: Path) -> RunFolder:
+    """A copy of the made run that a test may alter; its model directory is a copy too."""
+    shutil.copytree(made_run, tmp_path / "run")
+    return RunFolder(tmp_path / "run")
+
+
+@pytest.fixture
+def swap_heads() -> Callable[..., None]:
+    """Write a graph whose weight `name` has the rows of its first two heads (of 16) swapped."""
+
+    def plant(source: Path, target: Path, name: str) -> None:
+        model = onnx.load(source)
+        (tensor,) = [t for t in model.graph.initializer if t.name.startswith(name)]
+        weight = numpy_helper.to_array(tensor)  # [in, out]: the exporter stores Linear weights transposed
+        changed = weight[:, [*range(16, 32), *range(16), *range(32, weight.shape[1])]]
+        tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(changed), tensor.name))
+        onnx.save(model, target)
+
+    return plant
