@@ -11,6 +11,7 @@ import numpy as np
 from converters import families, onnx_file
 from converters.assembly import Assembly
 from converters.families import causal_lm
+from converters.tracing import trace
 from converters.weights import check_fit, fill, store_as_fp16
 from weights_bridge.errors import StageError
 from weights_bridge.files import write_json
@@ -62,8 +63,6 @@ def export_model(model: Path, out: Path, settings: ExportSettings, contract_out:
 
 def build(folder: ModelFolder, settings: ExportSettings) -> tuple[onnx.ModelProto, dict[str, dict[str, str]]]:
     """Return the graph with its weights declared but empty, and where each initialiser comes from."""
-    from converters.tracing import trace
-
     torch_side = importlib.import_module(f"{causal_lm.__name__}_torch")
     fragments = {piece.name: trace(piece, settings.opset) for piece in torch_side.pieces(folder)}
     graph, assembly = assemble(folder, fragments, settings)

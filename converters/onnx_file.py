@@ -217,24 +217,35 @@ def _layout(model: onnx.ModelProto) -> tuple[bytes, dict[str, _Plan], bytes]:
     """Return the bytes before the initialisers, where each one's data goes, and the bytes after them."""
     import onnx
 
-    nodes = onnx.GraphProto(node=model.graph.node, name=model.graph.name).SerializeToString()
-    ends = onnx.GraphProto(input=model.graph.input, output=model.graph.output).SerializeToString()
+    nodes = onnx.GraphProto(node=model.graph.node)
+    rest = onnx.GraphProto()
+    rest.CopyFrom(model.graph)
+    for field in ("node", "initializer"):
+        rest.ClearField(field)
+    if rest.HasField("name"):
+        nodes.name = rest.name
+        rest.ClearField("name")
+    before, ends = nodes.SerializeToString(), rest.SerializeToString()
     entries: list[tuple[onnx.TensorProto, bytes, int, bool]] = []
     for tensor in model.graph.initializer:
         waits = not tensor.raw_data
         length = byte_size(tensor) if waits else 0
         inner = tensor.SerializeToString() + (_prefix(RAW_DATA, length) if waits else b"")
         entries.append((tensor, _prefix(INITIALISER, len(inner) + length) + inner, length, waits))
-    graph_bytes = len(nodes) + sum(len(head) + length for _, head, length, _ in entries) + len(ends)
-    front = onnx.ModelProto(ir_version=model.ir_version, producer_name=model.producer_name).SerializeToString()
-    opsets = onnx.ModelProto(opset_import=model.opset_import).SerializeToString()
-    head = front + _prefix(GRAPH, graph_bytes) + nodes
+    graph_bytes = len(before) + sum(len(head) + length for _, head, length, _ in entries) + len(ends)
+    front, back = onnx.ModelProto(), onnx.ModelProto()
+    for descriptor, value in model.ListFields():
+        if descriptor.number < GRAPH:
+            setattr(front, descriptor.name, value)
+        elif descriptor.number > GRAPH:
+            getattr(back, descriptor.name).MergeFrom(value)
+    head = front.SerializeToString() + _prefix(GRAPH, graph_bytes) + before
     at, plans = len(head), {}
     for tensor, entry, length, waits in entries:
         at += len(entry)
         plans[tensor.name] = _Plan(entry, at, length, tuple(tensor.dims), waits)
         at += length
-    return head, plans, ends + opsets
+    return head, plans, ends + back.SerializeToString()
 
 
 def byte_size(tensor: onnx.TensorProto) -> int:

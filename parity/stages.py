@@ -6,6 +6,7 @@ Conversion comes first: the export is proven on base weights before a minute of 
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -118,17 +119,14 @@ def fix(run: RunFolder, settings: Settings, say: Say) -> None:
     from converters.scan import scan as find
 
     graphs = [run.path("onnx", name) for name in ("model.onnx", "base.onnx")]
-    with run.stage("fix", graphs) as stage:
-        with written_whole(graphs[0].with_name("mended.onnx")) as beside:
-            report = fix_model(graphs[0], beside, sentis=settings.export.sentis)
-            changed = sum(row["changed"] for row in report["passes"])
-            if changed:
-                beside.replace(graphs[0])
-                beside.touch()
-        run.path("onnx", "mended.onnx").unlink()
+    with run.stage("fix", graphs) as stage, tempfile.TemporaryDirectory(prefix=".mended-", dir=run.root) as work:
+        mended = [Path(work) / graph.name for graph in graphs]
+        report = fix_model(graphs[0], mended[0], sentis=settings.export.sentis)
+        changed = sum(row["changed"] for row in report["passes"])
         if changed:
-            with written_whole(graphs[1]) as beside:
-                fix_model(graphs[1], beside, sentis=settings.export.sentis)
+            fix_model(graphs[1], mended[1], sentis=settings.export.sentis)
+            for new, graph in zip(mended, graphs, strict=True):
+                new.replace(graph)
         write_json(run.path("fix.json"), report)
         stage.wrote(run.path("fix.json"), *(graphs if changed else []))
     refuse_bad(find(graphs[0], settings.export.sentis), str(graphs[0]), settings.export.sentis)

@@ -6,6 +6,7 @@ the file and the layer.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from parity.budgets import load_budgets
 from weights_bridge.compare import GateReport, GateResult
 from weights_bridge.errors import StageError
-from weights_bridge.files import read_json, read_jsonl, sha256_of, write_json
+from weights_bridge.files import read_json, read_jsonl, sha256_of, sha256_of_text, write_json
 from weights_bridge.run_folder import RunFolder
 from weights_bridge.settings import Settings, resolve
 
@@ -30,7 +31,9 @@ def integrity(run: RunFolder) -> list[GateResult]:
     """Return a failed result per recorded file that is gone or altered, inside the run and in its model directory."""
     found = run.altered()
     path = run.path("recipe.json")
-    model = Path(read_json(path)["model"]["path"]) if path.is_file() else None
+    recipe = read_json(path) if path.is_file() else {}
+    model = Path(recipe["model"]["path"]) if recipe else None
+    found += template_results(recipe)
     recorded = {name: digest for entry in run.manifest()["stages"].values() for name, digest in entry["inputs"].items()}
     for name, digest in sorted(recorded.items()):
         file = Path(name)
@@ -43,6 +46,25 @@ def integrity(run: RunFolder) -> list[GateResult]:
             detail = f"sha256 found {now[:12]}…, recorded {digest[:12]}…"
             found.append(GateResult(label, False, "altered", where=name, detail=detail))
     return found
+
+
+def template_results(recipe: dict[str, Any]) -> list[GateResult]:
+    """Return a failed result when the chat template is no longer the one the recipe was made of."""
+    wanted = recipe.get("template", {})
+    if not wanted.get("file"):
+        return []
+    file = Path(recipe["model"]["path"]) / wanted["file"]  # an absolute file (--template) stays as it is
+    if not file.is_file():
+        return [GateResult("chat template", False, "missing", where=str(file), detail="named in recipe.json")]
+    text = file.read_text(encoding="utf-8")
+    if file.name == "tokenizer_config.json":
+        stored = json.loads(text).get("chat_template")
+        forms = {form["name"]: form["template"] for form in stored} if isinstance(stored, list) else {"default": stored}
+        text = str(forms.get("default"))
+    if (now := sha256_of_text(text)) == wanted["sha256"]:
+        return []
+    detail = f"sha256 found {now[:12]}…, recipe.json says {wanted['sha256'][:12]}…"
+    return [GateResult("chat template", False, "altered", where=str(file), detail=detail)]
 
 
 def verify_run(

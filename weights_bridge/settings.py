@@ -115,8 +115,9 @@ class Resolved:
             table = tomlkit.table()
             values = getattr(self.settings, section.name)
             for item in dataclasses.fields(values):
-                table.add(item.name, getattr(values, item.name))
-                table[item.name].comment(self.origins.get(f"{section.name}.{item.name}", "default"))  # pyright: ignore
+                value = tomlkit.item(getattr(values, item.name))
+                value.comment(self.origins.get(f"{section.name}.{item.name}", "default"))
+                table.add(item.name, value)
             document.add(section.name, table)
         write_text(path, tomlkit.dumps(document))
 

@@ -17,7 +17,9 @@ from converters.passes.base import Outcome, Pass
 if TYPE_CHECKING:
     import onnx
 
+INT64 = 7  # TensorProto.INT64
 LOW, HIGH = -(2**31), 2**31 - 1
+CARRIERS = {"Concat", "Identity", "Reshape", "Squeeze", "Unsqueeze"}  # its first input, unchanged
 BOUNDS_OF = {"Slice": (1, 2)}  # inputs that ONNX clamps to the axis by definition: starts and ends
 
 
@@ -48,15 +50,29 @@ def run(model: onnx.ModelProto, folder: Path) -> Outcome:
 
 
 def _refusal(graph: onnx.GraphProto, name: str) -> str:
-    if any(value.name == name for value in graph.output):
-        return "it is an output of the model"
-    for node in graph.node:
-        if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
-            return "the model has subgraphs, which may read it"
-        for position, given in enumerate(node.input):
-            if given == name and position not in BOUNDS_OF.get(node.op_type, ()):
-                return f"{node.op_type} {node.name or node.output[0]!r} computes with it"
+    """Return what computes with a value, followed through operators that only carry it; empty for nothing."""
+    if any(attribute.HasField("g") or attribute.graphs for node in graph.node for attribute in node.attribute):
+        return "the model has subgraphs, which may read it"
+    outputs = {value.name for value in graph.output}
+    carried, waiting = {name}, [name]
+    while waiting:
+        current = waiting.pop()
+        if current in outputs:
+            return "it reaches an output of the model"
+        for node in graph.node:
+            for position in (p for p, given in enumerate(node.input) if given == current):
+                if _carries(node, position):
+                    waiting += [output for output in node.output if output not in carried]
+                    carried.update(node.output)
+                elif position not in BOUNDS_OF.get(node.op_type, ()):
+                    return f"{node.op_type} {node.name or node.output[0]!r} computes with it"
     return ""
+
+
+def _carries(node: onnx.NodeProto, position: int) -> bool:
+    if node.op_type == "Cast":  # to int32 a sentinel wraps to -1, to float it is rounded
+        return any(attribute.name == "to" and attribute.i == INT64 for attribute in node.attribute)
+    return node.op_type in CARRIERS and (position == 0 or node.op_type == "Concat")
 
 
 PASS = Pass("clamp_int64", "Sentis has int32 only and saturates int64 constants on import", ("INT64.RANGE",), run)

@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from parity.commands import parity
-from parity.verify import integrity, settings_of, verify_run
+from parity.verify import integrity, settings_of, template_results, verify_run
 from weights_bridge.errors import StageError
-from weights_bridge.files import read_json, write_json
+from weights_bridge.files import read_json, sha256_of_text, write_json
 from weights_bridge.run_folder import RunFolder
 
 
@@ -109,6 +109,21 @@ def test_a_graph_and_a_fixture_need_no_run(run: RunFolder, tmp_path: Path) -> No
     tuned, base = ([str(run.path("onnx", f"{side}.onnx")), *fixture] for side in ("model", "base"))
     assert CliRunner().invoke(parity, ["--model", *tuned]).exit_code == 0
     assert CliRunner().invoke(parity, ["--model", *base]).exit_code == 3
+
+
+@pytest.mark.parametrize("where", ["chat_template.jinja", "tokenizer_config.json"])
+def test_a_template_that_is_not_the_recipes_is_found_wherever_it_is_kept(tmp_path: Path, where: str) -> None:
+    def keep(text: str) -> None:
+        stored = json.dumps({"chat_template": [{"name": "default", "template": text}]})
+        (tmp_path / where).write_text(text if where.endswith("jinja") else stored)
+
+    template = {"file": where, "sha256": sha256_of_text("{{ messages }}")}
+    recipe = {"model": {"path": str(tmp_path)}, "template": template}
+    keep("{{ messages }}")
+    assert template_results(recipe) == []
+    keep("{{ messages  }}")
+    (found,) = template_results(recipe)
+    assert (found.reason, found.where) == ("altered", str(tmp_path / where))
 
 
 @pytest.mark.parametrize("arguments", [[], ["--model", "m.onnx"], ["run", "--model", "m.onnx", "--fixture", "f.npz"]])
