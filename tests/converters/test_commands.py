@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import onnx.parser
+import pytest
+from click.testing import CliRunner
+
+from converters import commands
+from mlx_sentis.demo.toy import MODEL_TYPES
+
+
+@pytest.fixture
+def call():
+    def run(command, *arguments):
+        return CliRunner().invoke(command, [str(argument) for argument in arguments])
+
+    return run
+
+
+@pytest.fixture
+def bad(tmp_path):
+    text = '<ir_version: 10, opset_import: ["" : 18]> g (float[2] x) => (float[2] y) { y = Sum(x) }'
+    path = tmp_path / "bad.onnx"
+    path.write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    return path
+
+
+def test_scan_exits_0_when_clean_3_on_a_silent_deviation_and_1_when_unreadable(call, exported, bad, tmp_path):
+    clean = call(commands.scan, exported("llama").onnx)
+    assert clean.exit_code == 0 and "clean" in clean.stdout
+    found = call(commands.scan, bad, "--json")
+    assert found.exit_code == 3
+    document = json.loads(found.stdout)
+    assert document["schema"] == "mlx-sentis/scan/1" and document["findings"][0]["id"] == "SUM.SINGLE_INPUT"
+    gone = call(commands.scan, tmp_path / "gone.onnx")
+    assert gone.exit_code == 1 and gone.stdout == "" and gone.stderr.startswith("error: ")
+
+
+def test_fix_lists_its_passes_and_says_what_it_did(call, bad, tmp_path):
+    listed = call(commands.fix, "--list")
+    assert [line.split()[0] for line in listed.stdout.splitlines()] == [
+        "inline_weights", "drop_metadata", "clamp_int64",
+    ]  # fmt: skip
+    done = call(commands.fix, bad, "--out", tmp_path / "out.onnx")
+    assert done.exit_code == 0 and "findings 1 → 1" in done.stdout
+    assert call(commands.fix, bad).exit_code == 2
+
+
+def test_export_refuses_an_opset_it_does_not_write(call, exported, tmp_path):
+    result = call(commands.export, exported("llama").model, "--out", tmp_path / "onnx", "--opset", "15")
+    assert result.exit_code == 1 and "asked for 15, the exporter wrote 18" in result.stderr
+    assert not (tmp_path / "onnx").exists()
+
+
+@pytest.mark.parametrize(
+    "flags, message", [(["--dtype", "int8"], "export.dtype"), (["--family", "asr"], "asked for asr")]
+)
+def test_export_refuses_what_it_does_not_know(call, exported, tmp_path, flags, message):
+    result = call(commands.export, exported("llama").model, "--out", tmp_path / "onnx", *flags)
+    assert result.exit_code == 1 and message in result.stderr
+
+
+def test_families_lists_every_architecture(call):
+    rows = json.loads(call(commands.families, "--json").stdout)["families"]
+    assert [row["architecture"] for row in rows] == sorted(MODEL_TYPES)
+    assert all("swap" in row["stages"] for row in rows)
+
+
+def test_scan_loads_neither_torch_nor_mlx(bad):
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom converters.scan import scan\nimport converters.commands\n"
+        f"scan(Path({str(bad)!r}))\n"
+        "print([m for m in ('torch', 'transformers', 'mlx', 'onnxruntime') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
