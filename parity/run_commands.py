@@ -43,7 +43,7 @@ def run(
     run_pipeline(
         root, settings, first=first or "recipe", progress=where, quiet=output.quiet, say=output.story
     )
-    report = read_json(root / "report.json")
+    report = read_json(root / "parity" / "report.json")
     output.answer("run", {"run": str(root), "report": report}, verdict_table(report))
 
 

@@ -156,11 +156,11 @@ def _edge_a(run: RunFolder, side: str, rows: list[dict[str, Any]] | None, say: S
 
 def evaluate(run: RunFolder, settings: Settings, say: Say) -> None:
     """Score the held-out rows before and after."""
-    from parity.evaluate import axis_line, evaluate_run
+    from parity.evaluate import evaluate_run
 
     document = evaluate_run(run, settings)
-    for axis in document["axes"]:
-        say(axis_line(axis))
+    verdicts = {axis: found["word"] for axis, found in document["verdicts"].items()}
+    say(", ".join(f"{axis.replace('_', ' ')} {word}" for axis, word in verdicts.items()))
 
 
 def report(run: RunFolder, settings: Settings, say: Say) -> None:
@@ -168,7 +168,7 @@ def report(run: RunFolder, settings: Settings, say: Say) -> None:
     from parity.report import write_report
 
     write_report(run)
-    say(f"{run.path('report.md')}")
+    say(f"{run.path('parity', 'report.md')}")
 
 
 STAGES: dict[str, Callable[..., None]] = {
