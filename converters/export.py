@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from converters import families, onnx_file
+from converters import families, onnx_file, onnx_writer
 from converters.assembly import Assembly
 from converters.families import causal_lm
 from converters.tracing import trace
@@ -42,7 +42,7 @@ def export_model(model: Path, out: Path, settings: ExportSettings, contract_out:
     folder = open_model_folder(model)
     family = families.get(folder.architecture.family)
     if (size := family.predicted_bytes(folder, settings.dtype)) > onnx_file.LIMIT_BYTES:
-        raise onnx_file.too_large(out, size)
+        raise onnx_writer.too_large(out, size)
     folder.check_tensors()
     graph, sources = build(folder, settings)
     left = check_fit(folder, graph, sources)
@@ -51,7 +51,7 @@ def export_model(model: Path, out: Path, settings: ExportSettings, contract_out:
         "tensors_left_out": left,
         "topology_sha256": onnx_file.topology_sha256(graph),
     }
-    onnx_file.write_model(out, graph, fill(folder, graph, sources))
+    onnx_writer.write_model(out, graph, fill(folder, graph, sources))
     try:
         read_back(out, contract)
         write_json(contract_out, contract)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from converters import onnx_file
+from converters import onnx_file, onnx_writer
 from converters.passes import PASSES
 from converters.passes.base import Pass
 from converters.prove import outputs_of, prove_equal, runnable_inputs
@@ -106,7 +106,7 @@ def _operators(model: onnx.ModelProto) -> dict[str, int]:
 
 def _serialised(model: onnx.ModelProto, out: Path) -> bytes:
     if (size := model.ByteSize()) > onnx_file.LIMIT_BYTES:
-        raise onnx_file.too_large(out, size)
+        raise onnx_writer.too_large(out, size)
     return model.SerializeToString(deterministic=True)
 
 

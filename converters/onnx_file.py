@@ -1,8 +1,4 @@
-"""Reading an ONNX file without its weights, and writing one tensor by tensor.
-
-`onnx.load` holds every weight in memory and `SerializeToString` peaks at 4.4 times their size. Here a file is
-read by walking the protobuf wire format over a memory map, and written from a graph without data plus one
-array at a time, each put at the offset that the sizes alone decide.
+"""Reading an ONNX file without its weights: a walk over the protobuf wire format in a memory map.
 
 Field numbers are those of onnx.proto: ModelProto.graph 7; GraphProto.initializer 5; TensorProto.data_type 2,
 float_data 4, int32_data 5, int64_data 7, raw_data 9, double_data 10, uint64_data 11.
@@ -12,16 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import mmap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from weights_bridge.compare import Array
-from weights_bridge.errors import StageError, all_at_once
-from weights_bridge.files import written_whole
+from weights_bridge.errors import StageError
 
 if TYPE_CHECKING:
     import onnx
@@ -69,7 +61,26 @@ def read_skeleton(path: Path) -> Skeleton:
         raise StageError(f"{path}: not readable as ONNX ({size} bytes): {error}", hint=hint) from None
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
         raise StageError(f"{path}: no graph in it ({size} bytes)", hint="give an .onnx model file")
+    if (text := _not_utf8(model)) is not None:
+        raise StageError(f"{path}: a name that is not UTF-8: {text!r}", hint="fetch or write the file again")
     return Skeleton(model, sizes, size)
+
+
+def _not_utf8(message: Any) -> bytes | None:
+    """Return a text of a message that protobuf could not decode (it then hands out bytes), None for none."""
+    for field, value in message.ListFields():
+        if field.type not in (field.TYPE_STRING, field.TYPE_MESSAGE):
+            continue
+        values = [value] if isinstance(value, str | bytes) or hasattr(value, "ListFields") else value
+        if field.type == field.TYPE_STRING:
+            for item in values:
+                if isinstance(item, bytes):
+                    return item[:40]
+        elif field.type == field.TYPE_MESSAGE:
+            for item in values:
+                if (found := _not_utf8(item)) is not None:
+                    return found
+    return None
 
 
 def _checked_size(path: Path) -> int:
@@ -132,7 +143,7 @@ def _without_data(data: Any, sizes: dict[str, dict[int, int]]) -> Iterator[bytes
     for number, start, inner, stop in _fields(data, 0, len(data)):
         if number == GRAPH:
             graph = b"".join(_graph_without_data(data, inner, stop, sizes))
-            yield _prefix(GRAPH, len(graph)) + graph
+            yield field_prefix(GRAPH, len(graph)) + graph
         else:
             yield data[start:stop]
 
@@ -154,10 +165,11 @@ def _graph_without_data(data: Any, at: int, end: int, sizes: dict[str, dict[int,
         keep = length <= (KEPT_INT64_BYTES if types == [INT64] else KEPT_BYTES)
         tensor = b"".join(data[s:e] for n, s, _, e in parts if keep or n not in DATA_FIELDS)
         sizes[onnx.TensorProto.FromString(tensor).name] = lengths
-        yield _prefix(INITIALISER, len(tensor)) + tensor
+        yield field_prefix(INITIALISER, len(tensor)) + tensor
 
 
-def _prefix(field: int, length: int) -> bytes:
+def field_prefix(field: int, length: int) -> bytes:
+    """Return the bytes before a length-delimited field's content: its key and its length."""
     out, rest = bytearray([field << 3 | 2]), length
     while rest >= 0x80:
         out.append(rest & 0x7F | 0x80)
@@ -166,103 +178,28 @@ def _prefix(field: int, length: int) -> bytes:
     return bytes(out)
 
 
-def write_model(path: Path, model: onnx.ModelProto, data: Iterable[tuple[str, Array]]) -> None:
-    """Write a model whole or not at all, holding one array at a time.
-
-    The bytes are those of one plain `ModelProto` message in field order: any reader takes them.
-
-    Args:
-        path: the file.
-        model: with every initialiser declared; those without data get theirs from `data`.
-        data: (initialiser name, array of the declared dims and type), in any order, each once.
-
-    Raises:
-        StageError: the file would exceed 2 GiB, or data is missing, unknown or of another shape or type.
-    """
-    head, plans, tail = _layout(model)
-    total = max([len(head), *(plan.at + plan.length for plan in plans.values())]) + len(tail)
-    if total > LIMIT_BYTES:
-        raise too_large(path, total)
-    with written_whole(path) as beside, beside.open("r+b") as file:
-        file.truncate(total)
-        file.write(head)
-        for plan in plans.values():
-            file.seek(plan.at - len(plan.head))
-            file.write(plan.head)
-        file.seek(total - len(tail))
-        file.write(tail)
-        waiting = {name: plan for name, plan in plans.items() if plan.waits}
-        for name, array in data:
-            if name not in waiting:
-                raise StageError(f"{path}: data for {name!r}, which no initialiser waits for")
-            plan = waiting.pop(name)
-            if tuple(array.shape) != plan.dims or array.nbytes != plan.length:
-                raise StageError(f"{name}: found {array.shape} {array.dtype}, wanted {plan.dims} {plan.length} bytes")
-            file.seek(plan.at)
-            np.ascontiguousarray(array).tofile(file)
-        if waiting:
-            raise all_at_once(f"{path}: initialisers without data:", waiting)
-
-
-@dataclass(frozen=True)
-class _Plan:
-    head: bytes
-    at: int
-    length: int
-    dims: tuple[int, ...]
-    waits: bool
-
-
-def _layout(model: onnx.ModelProto) -> tuple[bytes, dict[str, _Plan], bytes]:
-    """Return the bytes before the initialisers, where each one's data goes, and the bytes after them."""
-    import onnx
-
-    nodes = onnx.GraphProto(node=model.graph.node)
-    rest = onnx.GraphProto()
-    rest.CopyFrom(model.graph)
-    for field in ("node", "initializer"):
-        rest.ClearField(field)
-    if rest.HasField("name"):
-        nodes.name = rest.name
-        rest.ClearField("name")
-    before, ends = nodes.SerializeToString(), rest.SerializeToString()
-    entries: list[tuple[onnx.TensorProto, bytes, int, bool]] = []
-    for tensor in model.graph.initializer:
-        waits = not tensor.raw_data
-        length = byte_size(tensor) if waits else 0
-        inner = tensor.SerializeToString() + (_prefix(RAW_DATA, length) if waits else b"")
-        entries.append((tensor, _prefix(INITIALISER, len(inner) + length) + inner, length, waits))
-    graph_bytes = len(before) + sum(len(head) + length for _, head, length, _ in entries) + len(ends)
-    front, back = onnx.ModelProto(), onnx.ModelProto()
-    for descriptor, value in model.ListFields():
-        if descriptor.number < GRAPH:
-            setattr(front, descriptor.name, value)
-        elif descriptor.number > GRAPH:
-            getattr(back, descriptor.name).MergeFrom(value)
-    head = front.SerializeToString() + _prefix(GRAPH, graph_bytes) + before
-    at, plans = len(head), {}
-    for tensor, entry, length, waits in entries:
-        at += len(entry)
-        plans[tensor.name] = _Plan(entry, at, length, tuple(tensor.dims), waits)
-        at += length
-    return head, plans, ends + back.SerializeToString()
-
-
 def byte_size(tensor: onnx.TensorProto) -> int:
-    """Return how many bytes a tensor's raw data has."""
+    """Return how many bytes a tensor's raw data has; -1 where its type or dims are no tensor's."""
     import onnx
 
     count = 1
     for size in tensor.dims:
         count *= size
-    return count * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    try:
+        item = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    except (KeyError, ValueError):
+        return -1
+    return -1 if min([0, *tensor.dims]) < 0 else count * item
 
 
-def too_large(path: Path, size: int) -> StageError:
-    """Return the error for a file beyond protobuf's limit."""
-    gib = size / 2**30
-    hint = "use --dtype fp16 (half the size), or a smaller model"
-    return StageError(f"{path.name}: {gib:.2f} GiB of weights, a single .onnx file ends at 2 GiB", hint=hint)
+def type_name(data_type: int) -> str:
+    """Return the name of an element type, also of one that ONNX does not know."""
+    import onnx
+
+    try:
+        return onnx.TensorProto.DataType.Name(data_type)  # pyright: ignore[reportArgumentType]
+    except ValueError:
+        return f"number {data_type} (unknown)"
 
 
 def topology_sha256(model: onnx.ModelProto) -> str:
@@ -277,8 +214,3 @@ def topology_sha256(model: onnx.ModelProto) -> str:
     for tensor in model.graph.initializer:
         graph.initializer.add(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type)
     return hashlib.sha256(light.SerializeToString(deterministic=True)).hexdigest()
-
-
-def initialisers(model: onnx.ModelProto) -> Mapping[str, onnx.TensorProto]:
-    """Return initialisers by name."""
-    return {tensor.name: tensor for tensor in model.graph.initializer}

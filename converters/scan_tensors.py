@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from converters.finding import Finding
-from converters.onnx_file import RAW_DATA, Skeleton, byte_size
+from converters.onnx_file import RAW_DATA, Skeleton, byte_size, type_name
 
 if TYPE_CHECKING:
     import onnx
@@ -43,7 +43,6 @@ def tensor_findings(skeleton: Skeleton, path: Path, known: dict[str, Any]) -> li
 
 
 def _inputs(model: onnx.ModelProto, known: dict[str, Any]) -> Iterator[Finding]:
-    import onnx
 
     given = {tensor.name for tensor in model.graph.initializer}
     for value in model.graph.input:
@@ -53,7 +52,7 @@ def _inputs(model: onnx.ModelProto, known: dict[str, Any]) -> Iterator[Finding]:
                 what = f"an input without a tensor shape ({kind or 'no type'}): the import throws"
                 yield Finding("INPUT.NO_SHAPE", "error", value.name, what, "declare a tensor with a shape")
             continue
-        name = onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type)
+        name = type_name(value.type.tensor_type.elem_type)
         if name not in known["input_types"]:
             what = f"an input of type {name}; run-time tensors are float32 or int32"
             yield Finding("INPUT.TYPE", "error", value.name, what, "convert it outside the graph")
@@ -99,18 +98,16 @@ def _initialiser(tensor: onnx.TensorProto, skeleton: Skeleton, known: dict[str, 
 
 
 def _types(label: str, data_type: int, known: dict[str, Any]) -> Iterator[Finding]:
-    import onnx
 
-    name = onnx.TensorProto.DataType.Name(data_type)
+    name = type_name(data_type)
     if name not in known["initialiser_types"]["raw"]:
         what = f"a constant of type {name}: the import aborts"
         yield Finding("TENSOR.TYPE", "error", label, what, "store it as FLOAT or INT32")
 
 
 def _typed_field(label: str, tensor: onnx.TensorProto, field: str, known: dict[str, Any]) -> Iterator[Finding]:
-    import onnx
 
-    name = onnx.TensorProto.DataType.Name(tensor.data_type)
+    name = type_name(tensor.data_type)
     types = known["initialiser_types"]
     if field and name in types["raw"] and name not in types["typed"].get(field, ()):
         what = f"{name} stored in {field}, where Sentis does not look: the import aborts"
@@ -163,7 +160,9 @@ def _external(tensor: onnx.TensorProto, path: Path, positions: dict[str, int]) -
     location = texts.get("location", "")
     offset, length, wanted = _entry(tensor, "offset", 0), _entry(tensor, "length", -1), byte_size(tensor)
     side = path.parent / location
-    outside = not location or Path(location).is_absolute() or ".." in Path(location).parts
+    outside = not location or "\0" in location or Path(location).is_absolute() or ".." in Path(location).parts
+    if wanted < 0:
+        return  # TENSOR.TYPE says why
     if outside or not side.resolve().is_relative_to(path.parent.resolve()):
         what = f"external file {location!r} lies outside the model's folder"
         yield Finding("EXTERNAL.PATH", "error", tensor.name, what, "move it beside the model", "D")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from converters import families, onnx_file
+from converters import families, onnx_file, onnx_writer
 from converters.weights import check_fit, fill
 from weights_bridge.errors import BudgetMissedError, StageError, all_at_once
 from weights_bridge.files import read_json, sha256_of
@@ -41,7 +41,7 @@ def swap_weights(base_onnx: Path, contract: dict[str, Any], merged: Path, out: P
     for tensor in model.graph.initializer:
         if tensor.name in sources:
             tensor.ClearField("raw_data")
-    onnx_file.write_model(out, model, fill(folder, model, sources))
+    onnx_writer.write_model(out, model, fill(folder, model, sources))
     written = onnx_file.topology_sha256(onnx_file.read_skeleton(out).model)
     if written != wanted:
         out.unlink()

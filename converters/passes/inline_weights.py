@@ -53,7 +53,9 @@ def tensors_of(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 
 def _refusal(tensor: onnx.TensorProto, folder: Path) -> str:
     location = _text(tensor, "location")
-    side = (folder / location).resolve()
+    if byte_size(tensor) < 0:
+        return "its type or dims are no tensor's"
+    side = (folder / location.replace("\0", "?")).resolve()
     if not location or not side.is_relative_to(folder.resolve()):
         return f"its file {location!r} lies outside the model's folder"
     if not side.is_file():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,6 +84,16 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Exported
         return made[key]
 
     return export
+
+
+@pytest.fixture
+def as_exported() -> Callable[[Path, Path], Exported]:
+    """as_exported(model directory, export folder) -> Exported, for an export made elsewhere."""
+
+    def read(model: Path, folder: Path) -> Exported:
+        return Exported(model, folder / "base.onnx", json.loads((folder / "contract.json").read_text()))
+
+    return read
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from converters import onnx_file
+from converters import onnx_file, onnx_writer
 from weights_bridge.errors import StageError
 
 TEXT = """
@@ -31,7 +31,7 @@ def declared(model: onnx.ModelProto) -> onnx.ModelProto:
 def test_a_streamed_file_is_the_serialised_model_byte_for_byte(tmp_path):
     array = np.random.default_rng(0).standard_normal((300, 7)).astype(np.float32)
     model = a_model(array)
-    onnx_file.write_model(tmp_path / "m.onnx", declared(model), [("scale", array)])
+    onnx_writer.write_model(tmp_path / "m.onnx", declared(model), [("scale", array)])
     assert (tmp_path / "m.onnx").read_bytes() == model.SerializeToString()
 
 
@@ -56,7 +56,7 @@ def test_the_data_of_large_initialisers_is_not_read(tmp_path):
 )
 def test_data_that_does_not_fit_is_refused_and_no_file_left(tmp_path, data, message):
     with pytest.raises(StageError, match=message):
-        onnx_file.write_model(tmp_path / "m.onnx", declared(a_model()), data)
+        onnx_writer.write_model(tmp_path / "m.onnx", declared(a_model()), data)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -64,7 +64,7 @@ def test_two_gib_are_refused_before_a_byte_is_written(tmp_path):
     model = declared(a_model())
     model.graph.initializer[0].dims[:] = [2**15, 2**15]
     with pytest.raises(StageError, match=r"4\.00 GiB"):
-        onnx_file.write_model(tmp_path / "m.onnx", model, [])
+        onnx_writer.write_model(tmp_path / "m.onnx", model, [])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -103,6 +103,12 @@ def test_every_truncation_of_a_file_is_refused_or_reads_without_a_traceback(tmp_
         (tmp_path / "m.onnx").write_bytes(whole[:length])
         with pytest.raises(StageError):
             onnx_file.read_skeleton(tmp_path / "m.onnx")
+
+
+def test_names_that_are_not_utf8_are_refused(tmp_path):
+    (tmp_path / "m.onnx").write_bytes(a_model().SerializeToString().replace(b"scale", b"sc\xffle"))
+    with pytest.raises(StageError, match="not UTF-8"):
+        onnx_file.read_skeleton(tmp_path / "m.onnx")
 
 
 def test_a_missing_file_is_named(tmp_path):

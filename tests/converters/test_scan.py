@@ -228,3 +228,27 @@ def test_facts_are_complete_and_small():
     assert facts("2.6")["opset_window"] == [7, 25] and facts("2.5")["opset_window"] == [7, 15]
     files = list(resources.files("converters").joinpath("sentis").iterdir())
     assert sum(len(file.read_bytes()) for file in files) < 100_000
+
+
+def test_damaged_files_give_findings_or_one_line_never_a_traceback(scanned, tmp_path):
+    model = external(tmp_path, [0, 16])
+    model.graph.initializer.append(numpy_helper.from_array(np.array([2**40]), "big"))
+    whole, rng = model.SerializeToString(), np.random.default_rng(0)
+    outcomes = set()
+    for _ in range(600):
+        damaged = bytearray(whole)
+        for place in rng.integers(0, len(whole), rng.integers(1, 4)):
+            damaged[place] = rng.integers(0, 256)
+        (tmp_path / "m.onnx").write_bytes(bytes(damaged))
+        try:
+            scan(tmp_path / "m.onnx")
+            outcomes.add("findings")
+        except StageError as error:
+            assert "\n" not in error.message
+            outcomes.add("one line")
+    assert outcomes == {"findings", "one line"}
+
+
+def test_an_element_type_nobody_knows_is_a_finding(scanned):
+    found = scanned(with_tensor(TensorProto(name="w", data_type=99, dims=[1], raw_data=b"1234")))
+    assert ids(found) == ["TENSOR.BYTES", "TENSOR.TYPE"] and "number 99" in found[1].what
