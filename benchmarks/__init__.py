@@ -1,0 +1,1 @@
+"""Benchmarks: what a budget speaks of is measured here, one child process per contender."""

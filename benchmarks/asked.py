@@ -1,0 +1,34 @@
+"""What the command line asked of the benchmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+REAL_MODEL, TOY_MODEL = "smollm2-135m", "toy-llama"
+
+
+def silent(text: str) -> None:
+    """Say nothing."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Options of `bench`.
+
+    Attributes:
+        model: a catalogue name, a directory or a hub id; None takes each benchmark's own default.
+        runs: counted runs after the warm-up; None takes each benchmark's own default.
+        rows: training rows in a step.
+        run: a run folder, for `demo` and `parity`.
+        full: compare the exporters on all layers.
+        say: hears what is being measured.
+    """
+
+    model: str | None = None
+    runs: int | None = None
+    rows: int = 8
+    run: Path | None = None
+    full: bool = False
+    say: Callable[[str], None] = silent
