@@ -1,0 +1,85 @@
+"""mlx-lm's own LoRA layers, loss and training loop, on our rows and with the same BLAS under MLX."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.contenders.training import ADAPTER, LEARNING_RATE, Task, figures, read_task
+from mlx_sentis.training.definitions import load_causal_lm
+from mlx_sentis.training.step import should_compile
+
+# isort: split
+import mlx.core as mx  # after mlx_sentis.training, which puts the fast BLAS under it
+import mlx.optimizers as optimizers
+from mlx.utils import tree_flatten
+from mlx_lm.tuner.callbacks import TrainingCallback
+from mlx_lm.tuner.trainer import TrainingArgs, train
+from mlx_lm.tuner.utils import linear_to_lora_layers
+
+
+class Heard(TrainingCallback):
+    """Keeps what the loop reports of each step."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self.losses: list[float] = []
+
+    def on_train_loss_report(self, train_info: dict[str, Any]) -> None:
+        self.seconds.append(1 / train_info["iterations_per_second"])
+        self.losses.append(train_info["train_loss"])
+
+
+def measure(prepared: str, rows: int, runs: int) -> dict[str, Any]:
+    """Return the seconds of each counted step and what it trained.
+
+    Args:
+        prepared: the folder with the rows.
+        rows: in the batch.
+        runs: counted steps after one warm-up.
+    """
+    task = read_task(prepared, rows)
+    if not should_compile():
+        mx.disable_compile()  # as in our own step: compiling on the CPU costs minutes and gains nothing
+    network = load_causal_lm(task.folder).network
+    network.freeze()
+    adapter = {"rank": ADAPTER.rank, "scale": ADAPTER.alpha / ADAPTER.rank, "dropout": 0.0}
+    linear_to_lora_layers(network, len(network.layers), adapter)
+    heard = Heard()
+    with tempfile.TemporaryDirectory() as work:
+        file = str(Path(work) / "adapters.safetensors")
+        told = TrainingArgs(rows, runs + 1, steps_per_report=1, steps_per_save=runs + 2, adapter_file=file)
+        train(
+            network,
+            optimizers.AdamW(LEARNING_RATE),
+            task.rows,
+            args=told,
+            iterate_batches=lambda **_: same_batch(task),
+            training_callback=heard,
+        )
+    return figures(
+        heard.seconds[1:],
+        loss=heard.losses[0],
+        computed_tokens=rows * task.padded_width(),
+        trained_tokens=task.trained_tokens(),
+        parameters=sum(array.size for _, array in tree_flatten(network.trainable_parameters())),  # pyright: ignore
+        device=str(mx.default_device()),
+    )
+
+
+def same_batch(task: Task) -> Iterator[tuple[mx.array, mx.array]]:
+    """Yield the batch again and again: ids [B, S + 1] and (first, last) trained position of each row [B, 2].
+
+    The loss counts both ends; mlx-lm's own iterator gives the row's length as the last one, which is padding.
+    """
+    ids = np.full((len(task.rows), task.padded_width() + 1), task.pad_id, np.int32)
+    spans = []
+    for index, row in enumerate(task.rows):
+        ids[index, : len(row["ids"])] = row["ids"]
+        spans.append((row["trained"][0][0], row["trained"][-1][1] - 1))
+    while True:
+        yield mx.array(ids), mx.array(spans)  # pyright: ignore[reportArgumentType]

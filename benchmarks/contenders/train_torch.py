@@ -1,0 +1,81 @@
+"""A plain torch loop of the same step: transformers' model, LoRA beside each Linear, logits at every token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM
+
+from benchmarks.contenders.timing import timed
+from benchmarks.contenders.training import ADAPTER, LEARNING_RATE, Task, figures, read_task
+
+
+class LoraLinear(nn.Module):
+    """y = x Wᵀ + s (x Aᵀ) Bᵀ + b with W and b frozen."""
+
+    def __init__(self, linear: nn.Linear, rank: int, scale: float) -> None:
+        super().__init__()
+        self.linear, self.scale = linear, scale
+        bound = linear.in_features**-0.5
+        self.lora_A = nn.Parameter(torch.empty(rank, linear.in_features).uniform_(-bound, bound))
+        self.lora_B = nn.Parameter(torch.zeros(linear.out_features, rank))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) + self.scale * ((x @ self.lora_A.T) @ self.lora_B.T)
+
+
+def measure(prepared: str, rows: int, runs: int) -> dict[str, Any]:
+    """Return the seconds of each counted step and what it trained; on MPS where there is one, else on the CPU.
+
+    Args:
+        prepared: the folder with the rows.
+        rows: in the batch.
+        runs: counted steps after one warm-up.
+    """
+    task = read_task(prepared, rows)
+    device = "mps" if torch.backends.mps.is_available() else "cpu"
+    torch.manual_seed(0)
+    model: Any = AutoModelForCausalLM.from_pretrained(task.folder.path, dtype=torch.float32)
+    model.requires_grad_(False)
+    for name in task.folder.architecture.linear_modules(task.folder.config):
+        adapted = LoraLinear(model.get_submodule(name), ADAPTER.rank, ADAPTER.alpha / ADAPTER.rank)
+        model.set_submodule(name, adapted)
+    model.to(device).train()
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, LEARNING_RATE)
+    ids, at, labels = (tensor.to(device) for tensor in batch_of(task))
+
+    def step() -> float:
+        logits = model(input_ids=ids, use_cache=False).logits
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1)[at], labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if device == "mps":
+            torch.mps.synchronize()
+        return float(loss.detach())
+
+    first, seconds = timed(step, runs)
+    return figures(
+        seconds,
+        loss=first,
+        computed_tokens=ids.numel(),
+        trained_tokens=task.trained_tokens(),
+        parameters=sum(parameter.numel() for parameter in trained),
+        device=device,
+    )
+
+
+def batch_of(task: Task) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return ids [B, S], the flat positions [N] that predict a label, and the labels [N]."""
+    width = task.padded_width()
+    ids = torch.full((len(task.rows), width), task.pad_id)
+    at, labels = [], []
+    for index, row in enumerate(task.rows):
+        ids[index, : len(row["ids"])] = torch.tensor(row["ids"])
+        targets = [t for start, end in row["trained"] for t in range(start, end)]
+        at += [index * width + t - 1 for t in targets]
+        labels += [row["ids"][t] for t in targets]
+    return ids, torch.tensor(at), torch.tensor(labels)

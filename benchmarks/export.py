@@ -1,0 +1,66 @@
+"""`bench export`: our export against the stock exporter on the whole model at once."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from benchmarks.asked import REAL_MODEL, Asked
+from benchmarks.contender import run_contender, run_rival
+from benchmarks.result import Bench, Budget, Figures, Table, ratio
+from parity.budgets import load_budgets
+
+LAYERS = 4  # the stock exporter takes 6 minutes for SmolLM2's 30
+COLUMNS = {
+    "exporter": "exporter",
+    "seconds": "seconds",
+    "over_ours": "× ours",
+    "peak_memory_gib": "peak GiB",
+    "megabytes": "MB",
+    "nodes": "nodes",
+    "not_measured": "",
+}
+
+
+def measure(asked: Asked) -> Bench:
+    """Export with both, each in its own process, and compare the two graphs' logits in ONNX Runtime."""
+    model = asked.model or REAL_MODEL
+    with tempfile.TemporaryDirectory(prefix="mlx-sentis-bench-") as work:
+        ours_file, stock_file, contract = (str(Path(work) / n) for n in ("ours.onnx", "stock.onnx", "contract.json"))
+        cut = run_contender("reduced_model", model=model, layers=0 if asked.full else LAYERS, out=f"{work}/model")
+        asked.say(f"export: ours, {cut['layers']} of {cut['of']} layers")
+        ours = run_contender("export_ours", model=cut["path"], graph=ours_file, contract=contract)
+        asked.say("export: stock torch.onnx.export")
+        stock = run_rival("export_stock", model=cut["path"], graph=stock_file)
+        agreement = None
+        if "not_measured" not in stock:
+            asked.say("export: comparing the two graphs")
+            agreement = run_contender("export_agreement", graph=ours_file, reference=stock_file, contract=contract)
+    return report(model, cut, ours, stock, agreement)
+
+
+def report(model: str, cut: Figures, ours: Figures, stock: Figures, agreement: Figures | None) -> Bench:
+    """Return the benchmark of both exporters' figures.
+
+    Args:
+        model: its name.
+        cut: `layers` that were exported, `of` how many.
+        ours: seconds, megabytes, nodes, peak_memory_gib.
+        stock: the same, or `not_measured`.
+        agreement: `logits_db` (None when equal), or None when there was nothing to compare.
+    """
+    rows: list[Figures] = [{"exporter": "ours"} | ours, {"exporter": "torch.onnx.export(dynamo=True)"} | stock]
+    for row in rows:
+        row["over_ours"] = ratio(row.get("seconds"), ours["seconds"])
+    whole = cut["layers"] == cut["of"]
+    layers = f"all {cut['of']} layers" if whole else f"its first {cut['layers']} of {cut['of']} layers"
+    bench = Bench("export", f"{model}, {layers}, fp32, flat K/V, one run", {"exporters": Table(COLUMNS, rows)})
+    bench.facts = {"layers": cut["layers"], "of_layers": cut["of"]}
+    if agreement is not None:
+        level, limit = agreement["logits_db"], load_budgets("default").edge_a_db
+        label = "logits, ours against stock"
+        detail = f"{agreement['tokens']} tokens in ONNX Runtime"
+        bench.budgets.append(Budget(label, level, limit, "dB", at_most=False, exact=level is None, detail=detail))
+    if not whole:
+        bench.notes.append("the stock exporter's time grows with the layers, ours hardly: --full exports all of them")
+    return bench
