@@ -1,0 +1,47 @@
+"""The `bench` command. It parses, calls and prints."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import click
+
+from weights_bridge.console import Output, command
+from weights_bridge.errors import BudgetMissedError
+
+ALL = ("blas", "startup", "train", "export", "parity")  # `demo` joins where a run folder is given
+
+
+@command("bench", examples=("bench blas", "bench demo runs/smollm2-135m-npc-commands --json"))
+@click.argument("what", type=click.Choice([*ALL, "demo", "all"]), default="all")
+@click.argument("run", required=False, type=click.Path(path_type=Path))
+@click.option("--model", default=None, help="For train and export smollm2-135m, for parity toy-llama by default.")
+@click.option("--runs", type=click.IntRange(min=1), help="Counted runs after the warm-up; each has its own default.")
+@click.option("--rows", type=click.IntRange(min=1), default=8, show_default=True, help="train: rows in a step.")
+@click.option("--full", is_flag=True, help="export: all layers; the stock exporter then takes minutes.")
+def bench(
+    output: Output, what: str, run: Path | None, model: str | None, runs: int | None, rows: int, full: bool
+) -> None:
+    """Measure blas, startup, train, export or parity, each contender in its own process; a missed budget is exit 3.
+
+    RUN is a finished run folder: parity measures it, demo holds it against the budgets of time, memory and quality.
+    """
+    from benchmarks.asked import Asked
+    from benchmarks.result import Bench, all_misses
+    from parity.runners.onnx_decoder import usable_cores
+    from weights_bridge.run_folder import versions
+
+    if run is not None and what not in ("demo", "parity", "all"):
+        raise click.UsageError(f"{what} takes no run folder")
+    asked = Asked(model, runs, rows, run, full, output.story)
+    names = [*ALL, *(["demo"] if run else [])] if what == "all" else [what]
+    found: list[Bench] = [importlib.import_module(f"benchmarks.{name}").measure(asked) for name in names]
+    misses = all_misses(found)
+    document = {"passed": not misses, "cores": usable_cores(), "versions": versions()}
+    document["benches"] = [one.as_json() for one in found]
+    output.answer("bench", document, "\n\n".join(one.text() for one in found))
+    if misses:
+        lines = "".join(f"\n  {name}: {' '.join(filter(None, miss.cells()[1:4]))}" for name, miss in misses)
+        count = "1 budget" if len(misses) == 1 else f"{len(misses)} budgets"
+        raise BudgetMissedError(f"missed {count}:{lines}", hint="the tables above hold every figure")

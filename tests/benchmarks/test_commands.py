@@ -1,0 +1,128 @@
+"""`mlx-sentis bench`: one document, and exit 3 for a planted miss. Nothing here asserts a time."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from helpers import call
+
+from benchmarks import blas, export, startup, train
+from benchmarks.asked import Asked
+from benchmarks.result import Bench, Budget
+
+FOUND = {"blas": "torch", "mlx_gflops": 50.0, "torch_gflops": 60.0, "peak_memory_gib": 0.2}
+SLOW = FOUND | {"blas": "reference", "mlx_gflops": 5.0}
+
+
+@pytest.fixture
+def products(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Any]], None]:
+    """Return a function that plants what the product with the fast BLAS comes to."""
+
+    def plant(fast_figures: dict[str, Any]) -> None:
+        monkeypatch.setattr(blas, "run_contender", lambda name, fast, **_: fast_figures if fast else SLOW)
+
+    return plant
+
+
+def test_blas_answers_with_a_ratio_and_the_gain_over_the_wheel(products: Callable[..., None]) -> None:
+    products(FOUND)
+    result = call("bench", "blas", "--json", "-q")
+    document = json.loads(result.stdout)
+    (found,) = document["benches"]
+    assert result.exit_code == 0
+    assert document["schema"] == "mlx-sentis/bench/1"
+    assert document["passed"] is True
+    assert document["cores"] >= 1
+    assert found["products"][0]["torch_over_mlx"] == 1.2
+    assert found["budgets"][0]["limit"] == 2.0
+    if sys.platform != "darwin":
+        assert found["facts"]["gain"] == 10.0
+
+
+def test_a_product_slower_than_its_budget_is_exit_3_with_the_table_still_printed(products: Callable[..., None]) -> None:
+    products(SLOW)
+    result = call("bench", "blas", "-q")
+    assert result.exit_code == 3
+    assert "missed 1 budget" in result.stderr
+    assert "blas: torch / MLX 12 × ≤ 2 ×" in result.stderr
+    assert "MISS" in result.stdout
+
+
+def test_a_slow_start_is_exit_3(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(startup, "BUDGET_SECONDS", -1.0)
+    monkeypatch.setattr(startup, "installed", lambda: [sys.executable, "-c", ""])
+    result = call("bench", "startup", "--runs", 1, "-q")
+    assert result.exit_code == 3
+    assert "startup: mlx-sentis --help" in result.stderr
+
+
+def test_a_command_that_cannot_start_is_exit_1_with_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(startup, "installed", lambda: [sys.executable, "-c", "import no_such_module"])
+    result = call("bench", "startup", "--runs", 1, "-q")
+    assert result.exit_code == 1
+    assert "no_such_module" in result.stderr
+
+
+def test_all_runs_every_benchmark_in_one_document(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked_of: list[tuple[str, Asked]] = []
+    for name in ("blas", "startup", "train", "export", "parity"):
+
+        def measure(asked: Asked, name: str = name) -> Bench:
+            asked_of.append((name, asked))
+            return Bench(name, "planted", budgets=[Budget("x", 1.0, 2.0, "s")])
+
+        monkeypatch.setattr(f"benchmarks.{name}.measure", measure)
+    result = call("bench", "--json", "-q", "--model", "toy-llama", "--rows", 2, "--full")
+    document = json.loads(result.stdout)
+    assert result.exit_code == 0
+    assert [one["bench"] for one in document["benches"]] == ["blas", "startup", "train", "export", "parity"]
+    assert all((asked.model, asked.rows, asked.full) == ("toy-llama", 2, True) for _, asked in asked_of)
+
+
+def test_a_run_folder_is_refused_where_none_is_read() -> None:
+    result = call("bench", "blas", "runs/x")
+    assert result.exit_code == 2
+    assert "takes no run folder" in result.stderr
+
+
+def contender(name: str, seconds: float, loss: float = 2.5) -> dict[str, Any]:
+    figures = {"computed_tokens": 800, "trained_tokens": 40, "parameters": 10, "device": "Device(cpu, 0)"}
+    return {"contender": name, "seconds": [9.0, seconds, seconds], "first_loss": loss} | figures
+
+
+def test_training_figures_are_medians_rates_and_ratios() -> None:
+    rows = [contender("ours", 2.0), contender("plain", 8.0), {"contender": "rival", "not_measured": "killed"}]
+    bench = train.report("toy", 4, 3, rows)
+    ours, plain, rival = bench.as_json()["contenders"]
+    assert (ours["seconds_per_step"], plain["over_ours"], rival["over_ours"]) == (2.0, 4.0, None)
+    assert (ours["computed_tokens_per_second"], ours["trained_tokens_per_second"]) == (400.0, 20.0)
+    assert not bench.misses
+    assert "killed" in bench.text()
+    assert any("MPS: not measured here" in note for note in bench.notes)
+
+
+def test_a_contender_that_computes_another_loss_is_a_miss() -> None:
+    bench = train.report("toy", 4, 3, [contender("ours", 2.0), contender("plain", 8.0, loss=2.6)])
+    assert [miss.measure for miss in bench.misses] == ["first loss of plain, from ours"]
+
+
+def test_a_contender_with_another_adapter_is_a_bug() -> None:
+    other = contender("plain", 8.0) | {"parameters": 11}
+    with pytest.raises(RuntimeError, match="plain"):
+        train.report("toy", 4, 3, [contender("ours", 2.0), other])
+
+
+@pytest.mark.parametrize(("level", "misses"), [(131.0, 0), (None, 0), (40.0, 1)])
+def test_exporters_are_compared_by_their_logits(level: float | None, misses: int) -> None:
+    ours = {"seconds": 5.0, "megabytes": 1.0, "nodes": 140, "peak_memory_gib": 0.4}
+    stock = ours | {"seconds": 20.0, "nodes": 160}
+    cut = {"path": "x", "layers": 4, "of": 30}
+    bench = export.report("smollm2-135m", cut, ours, stock, {"logits_db": level, "tokens": 48})
+    assert len(bench.misses) == misses
+    assert bench.tables["exporters"].rows[1]["over_ours"] == 4.0
+    assert "its first 4 of 30 layers" in bench.title
+    assert any("--full" in note for note in bench.notes)
