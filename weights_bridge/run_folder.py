@@ -175,9 +175,10 @@ def versions() -> dict[str, str]:
 
 
 def peak_memory_gib() -> float:
-    """Return this process's largest resident size so far in GiB."""
+    """Return the largest resident size so far in GiB, of this process or of any child that has ended."""
     unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is bytes on macOS, KiB on Linux
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
+    who = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return max(resource.getrusage(one).ru_maxrss for one in who) * unit / 2**30
 
 
 def user_cache() -> Path:
