@@ -40,7 +40,9 @@ class LazyGroup(click.Group):
         module, _, function = COMMANDS[cmd_name][0].partition(":")
         return getattr(importlib.import_module(module), function)
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
             import difflib
@@ -63,7 +65,10 @@ def _version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> N
     if wanted:
         import importlib.metadata
 
-        click.echo(f"mlx-sentis {importlib.metadata.version('mlx-sentis')}")
+        try:
+            click.echo(f"mlx-sentis {importlib.metadata.version('mlx-sentis')}")
+        except importlib.metadata.PackageNotFoundError:
+            click.echo("mlx-sentis, from a source directory that is not installed")
         ctx.exit()
 
 

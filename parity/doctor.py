@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-import sys
 import time
 from typing import Any
 
@@ -17,9 +16,9 @@ def blas_gflops(size: int = 1024, runs: int = 5) -> tuple[float, float | None]:
 
     Both in this process, one after the other, after a warm-up.
     """
-    from mlx_sentis.training import BLAS  # first: it puts the fast BLAS under MLX
+    from mlx_sentis.blas import activate
 
-    del BLAS
+    activate()  # before MLX is imported
     import mlx.core as mx
 
     def median_rate(product: Any) -> float:
@@ -45,14 +44,15 @@ def blas_gflops(size: int = 1024, runs: int = 5) -> tuple[float, float | None]:
 
 def facts() -> dict[str, Any]:
     """Return everything `doctor` says."""
-    from mlx_sentis.training import BLAS
+    from mlx_sentis.blas import activate
 
+    blas = activate()  # before MLX is imported
     import mlx.core as mx
 
     mlx, torch = blas_gflops()
     found: dict[str, Any] = {
         "versions": versions(),
-        "blas": {"name": BLAS.name, "library": BLAS.library, "fast": BLAS.is_fast},
+        "blas": {"name": blas.name, "library": blas.library, "fast": blas.is_fast},
         "gflops_1024": {"mlx": round(mlx, 1), "torch": None if torch is None else round(torch, 1)},
         "device": str(mx.default_device()),
         "metal": mx.metal.is_available(),
@@ -77,8 +77,6 @@ def advice(found: dict[str, Any]) -> list[str]:
         lines.append("MLX uses the reference BLAS, about 20 times slower: install torch or libopenblas0 (Linux)")
     if found["free_disk_gb"] < 5:
         lines.append(f"{found['free_disk_gb']} GB free: the demo needs 5 GB")
-    if sys.version_info < (3, 11):
-        lines.append("Python 3.11 or newer is needed")
     return lines
 
 

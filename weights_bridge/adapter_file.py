@@ -6,6 +6,7 @@ Legend: `r` rank, `in`/`out` the Linear's widths.
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,13 +55,34 @@ def read_adapter(path: Path) -> Adapter:
         raise StageError(f"{path}: not a whole safetensors file: {error}", hint=hint) from None
     if "adapter" not in metadata:
         raise StageError(f"{path}: no `adapter` facts in the metadata", hint="give a checkpoint that `train` wrote")
-    facts = json.loads(metadata["adapter"])
+    facts = _facts(path, metadata["adapter"])
     modules: dict[str, dict[str, Array]] = defaultdict(dict)
     for name, array in tensors.items():
         module, _, part = name.rpartition(".")
         modules[module][part] = array
     _check(path, facts, modules)
     return Adapter(facts, dict(sorted(modules.items())))
+
+
+def _facts(path: Path, text: str) -> dict[str, Any]:
+    hint = "give a checkpoint that `train` wrote"
+    try:
+        facts = json.loads(text)
+        kind, rank, alpha, scale = facts["type"], facts["rank"], float(facts["alpha"]), float(facts["scale"])
+    except (json.JSONDecodeError, TypeError, KeyError, ValueError) as error:
+        raise StageError(f"{path}: `adapter` facts in the metadata are not whole: {error!r}", hint=hint) from None
+    faults = []
+    if kind not in ("lora", "dora"):
+        faults.append(f"type: found {kind!r}, wanted lora or dora")
+    if type(rank) is not int or rank < 1:
+        faults.append(f"rank: found {rank!r}, wanted 1 or more")
+    elif not math.isclose(scale, alpha / rank, rel_tol=1e-6):
+        faults.append(f"scale: found {scale}, wanted alpha / rank = {alpha / rank}")
+    if not isinstance(facts.get("targets"), list):
+        faults.append("targets: missing")
+    if faults:
+        raise all_at_once(f"{path}: `adapter` facts in the metadata:", faults, hint=hint)
+    return facts
 
 
 def _check(path: Path, facts: dict[str, Any], modules: dict[str, dict[str, Array]]) -> None:

@@ -59,11 +59,14 @@ class GateResult:
 def psnr_db(reference: Array, candidate: Array) -> float:
     """Return the PSNR of `candidate` against `reference` in dB; `inf` when they are equal."""
     ref, got = np.asarray(reference, np.float64), np.asarray(candidate, np.float64)
-    mse = float(np.mean((ref - got) ** 2))
-    if mse == 0.0:
+    difference = np.abs(ref - got)
+    largest, peak = float(difference.max()), float(np.abs(ref).max())
+    if largest == 0.0:
         return math.inf
-    peak = float(np.max(np.abs(ref)))
-    return -math.inf if peak == 0.0 else 20 * math.log10(peak) - 10 * math.log10(mse)
+    if peak == 0.0:
+        return -math.inf
+    mse = float(np.mean((difference / largest) ** 2))  # of at most 1: squares neither overflow nor vanish
+    return 20 * (math.log10(peak) - math.log10(largest)) - 10 * math.log10(mse)
 
 
 def compare(tensor: str, reference: Array, candidate: Array, budget_db: float, where: str = "") -> GateResult:
@@ -122,15 +125,16 @@ def compare_sets(
         prefix: put before each name in the report.
     """
     results = []
-    for name in sorted(set(reference) | set(candidate)):
-        label = prefix + name
-        budget = budgets_db if isinstance(budgets_db, int | float) else budgets_db[name]
+    names = sorted(set(reference) | set(candidate))
+    budgets = dict.fromkeys(names, budgets_db) if isinstance(budgets_db, int | float) else budgets_db
+    for name in names:
+        label, budget = prefix + name, budgets.get(name)  # an extra name may have none
         if name not in candidate:
             results.append(GateResult(label, False, "missing", budget=budget, where=name))
         elif name not in reference:
             results.append(GateResult(label, False, "extra", budget=budget, where=name))
         else:
-            results.append(compare(label, reference[name], candidate[name], budget, where=name))
+            results.append(compare(label, reference[name], candidate[name], budgets[name], where=name))
     return results or [GateResult(prefix or "set", False, "nothing compared")]
 
 

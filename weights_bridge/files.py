@@ -16,6 +16,24 @@ from typing import Any
 from weights_bridge.errors import StageError
 
 
+class CannotWriteError(StageError):
+    """The system refused a write.
+
+    Args:
+        path: the file or folder, as the user knows it.
+        error: what the system said.
+    """
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        why = "the disk is full" if full else (error.strerror or str(error))
+        if isinstance(error.filename, str) and f".{path.name}-" not in error.filename:
+            why += f" ({error.filename})"  # the fault lies elsewhere: a folder above, or something that was read
+        hint = "free some room and run the stage again" if full else "choose a folder that can be written with --out"
+        super().__init__(f"{path}: cannot be written: {why}; nothing was changed", hint=hint)
+        self.error = error
+
+
 def sha256_of(path: Path) -> str:
     """Return the hexadecimal SHA-256 of a file, read in 1 MiB pieces."""
     digest = hashlib.sha256()
@@ -45,7 +63,7 @@ def written_whole(path: Path) -> Iterator[Path]:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
         os.close(handle)
     except OSError as error:
-        raise cannot_write(path, error) from error
+        raise CannotWriteError(path, error) from error
     beside = Path(name)
     try:
         yield beside
@@ -54,7 +72,7 @@ def written_whole(path: Path) -> Iterator[Path]:
         beside.chmod(0o644)
         beside.replace(path)
     except OSError as error:
-        raise cannot_write(path, error) from error
+        raise CannotWriteError(path, error) from error
     finally:
         beside.unlink(missing_ok=True)
 
@@ -63,7 +81,7 @@ def written_whole(path: Path) -> Iterator[Path]:
 def folder_written_whole(folder: Path) -> Iterator[Path]:
     """Yield a new folder beside `folder`; it takes `folder`'s place when the block ends well.
 
-    What stood there before stays until the new one is complete.
+    What stood there before stays until the new one is complete, and comes back when the last rename fails.
 
     Raises:
         StageError: the disk is full or the place cannot be written.
@@ -72,26 +90,30 @@ def folder_written_whole(folder: Path) -> Iterator[Path]:
         folder.parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     except OSError as error:
-        raise cannot_write(folder, error) from error
+        raise CannotWriteError(folder, error) from error
     try:
         beside = work / "new"
         beside.mkdir()
         yield beside
-        if folder.exists():
-            folder.rename(work / "old")
-        beside.rename(folder)
+        _take_the_place(beside, folder, work / "old")
+    except CannotWriteError as fault:  # of one file inside: name the folder the user knows, not the hidden one
+        raise CannotWriteError(folder, fault.error) from fault
     except OSError as error:
-        raise cannot_write(folder, error) from error
+        raise CannotWriteError(folder, error) from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def cannot_write(path: Path, error: OSError) -> StageError:
-    """Return the one-line error for a write that the system refused."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    why = "the disk is full" if full else (error.strerror or str(error))
-    hint = "free some room and run the stage again" if full else "choose a folder that can be written with --out"
-    return StageError(f"{path}: cannot be written: {why}; nothing was changed", hint=hint)
+def _take_the_place(new: Path, folder: Path, old: Path) -> None:
+    had = folder.exists()
+    if had:
+        folder.rename(old)
+    try:
+        new.rename(folder)
+    except BaseException:
+        if had:
+            old.rename(folder)
+        raise
 
 
 def write_text(path: Path, text: str) -> None:
@@ -133,6 +155,8 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
             lines = file.readlines()
     except FileNotFoundError:
         raise StageError(f"{path}: no such file", hint="run `mlx-sentis prepare` first") from None
+    except UnicodeDecodeError as error:
+        raise StageError(f"{path}: not UTF-8 text (byte {error.start})", hint="prepare the data again") from None
     rows = []
     for number, line in enumerate(lines, 1):
         try:

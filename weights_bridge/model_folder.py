@@ -128,14 +128,21 @@ def open_model_folder(path: Path) -> ModelFolder:
     if not path.is_dir():
         raise StageError(f"{path}: no such model directory", hint="`mlx-sentis models list` names embedded models")
     config = normalised_config(read_json(path / "config.json"), path)
-    return ModelFolder(path, config, architectures.get(config["model_type"]))
+    architecture = architectures.get(config["model_type"])
+    if not architecture.sliding and "sliding_attention" in layer_kinds(config):
+        hint = "mlx-lm's definition attends to everything in every layer; set use_sliding_window to false"
+        raise StageError(
+            f"{path}/config.json: {architecture.model_type} with sliding layers is not supported", hint=hint
+        )
+    return ModelFolder(path, config, architecture)
 
 
-def normalised_config(config: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Return a configuration in which the rotary bases stand in both places that readers look at.
+def normalised_config(config: Any, path: Path) -> dict[str, Any]:
+    """Return a configuration that says in one way what its readers look for in several places.
 
-    transformers 5 writes `rope_parameters` only; mlx-lm 0.32 reads a top-level `rope_theta` (and
-    `rope_local_base_freq`) only and falls back to 10000 without a word: SmolLM2's logits are then 29 % off.
+    transformers 5 writes `rope_parameters` only; mlx-lm 0.32 reads a top-level `rope_theta`, `rope_scaling` (and
+    `rope_local_base_freq`) only and falls back to a default without a word: SmolLM2's logits are then 29 % off.
+    Where neither is given, transformers' default holds (10000; mlx-lm's for qwen2 is 1000000).
     Disagreeing places are an error, not a choice.
 
     Args:
@@ -143,36 +150,83 @@ def normalised_config(config: dict[str, Any], path: Path) -> dict[str, Any]:
         path: named in errors.
 
     Raises:
-        StageError: a key that every architecture needs is missing, or two places disagree.
+        StageError: a key that every architecture needs is missing or no number, or two places disagree.
     """
+    file = f"{path}/config.json"
+    _check_keys(config, file)
     normal = dict(config)
-    needed = ("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
-    if missing := [key for key in (*needed, "num_attention_heads") if key not in normal]:
-        raise all_at_once(f"{path}/config.json: keys are missing:", missing, hint="give a whole model directory")
     normal.setdefault("tie_word_embeddings", normal["model_type"] == "gemma3_text")
-    normal.setdefault("num_key_value_heads", normal["num_attention_heads"])
-    parameters = normal.get("rope_parameters") or {}
-    nested = any(isinstance(value, dict) for value in parameters.values())
-    places = {
-        "rope_theta": parameters.get("full_attention", {}).get("rope_theta")
-        if nested
-        else parameters.get("rope_theta"),
-        "rope_local_base_freq": parameters.get("sliding_attention", {}).get("rope_theta") if nested else None,
-    }
-    for key, value in places.items():
-        if value is None:
-            continue
-        if normal.get(key) is not None and float(normal[key]) != float(value):
-            raise StageError(
-                f"{path}/config.json: {key} is {normal[key]} at the top and {value} in rope_parameters",
-                hint="make the two equal: readers differ in which one they take",
-            )
-        normal[key] = float(value)
-    if normal.get("layer_types") and "sliding_window_pattern" not in normal:
-        kinds = normal["layer_types"]
-        if "full_attention" in kinds:
-            normal["sliding_window_pattern"] = kinds.index("full_attention") + 1
+    if normal.get("num_key_value_heads") is None:
+        normal["num_key_value_heads"] = normal["num_attention_heads"]
+    normal.setdefault("rms_norm_eps", 1e-6)
+    _settle_rope(normal, file)
+    _settle_layers(normal, file)
     return normal
+
+
+def _check_keys(config: Any, file: str) -> None:
+    hint = "give a whole model directory"
+    if not isinstance(config, dict):
+        raise StageError(f"{file}: not a JSON object", hint=hint)
+    needed = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+    if missing := [key for key in ("model_type", *needed) if key not in config]:
+        raise all_at_once(f"{file}: keys are missing:", missing, hint=hint)
+    optional = [key for key in ("num_key_value_heads", "head_dim") if config.get(key) is not None]
+    if faults := [
+        f"{key}: found {config[key]!r}, wanted a whole number above 0"
+        for key in (*needed, *optional)
+        if type(config[key]) is not int or config[key] < 1
+    ]:
+        raise all_at_once(f"{file}: values make no sense:", faults, hint=hint)
+
+
+def _settle_rope(normal: dict[str, Any], file: str) -> None:
+    """Put the rotary bases and the scaling where mlx-lm looks for them."""
+    parameters = normal.get("rope_parameters") or {}
+    if not isinstance(parameters, dict):
+        raise StageError(f"{file}: rope_parameters is not an object", hint="give a whole model directory")
+    by_kind = {kind: value for kind, value in parameters.items() if isinstance(value, dict)}
+    full = by_kind.get("full_attention", {}) if by_kind else parameters
+    _settle(normal, "rope_theta", full.get("rope_theta"), file)
+    _settle(normal, "rope_local_base_freq", by_kind.get("sliding_attention", {}).get("rope_theta"), file)
+    if full.get("rope_type", "default") != "default":
+        _settle(normal, "rope_scaling", {key: full[key] for key in full if key != "rope_theta"}, file)
+    if normal["model_type"] != "gemma3_text":  # mlx-lm's defaults for Gemma 3 are transformers' own
+        normal.setdefault("rope_theta", 10000.0)
+
+
+def _settle(normal: dict[str, Any], key: str, nested: Any, file: str) -> None:
+    if nested is None:
+        return
+    stated = normal.get(key)
+    if stated is not None and _comparable(stated) != _comparable(nested):
+        raise StageError(
+            f"{file}: {key} is {stated} at the top and {nested} in rope_parameters",
+            hint="make the two equal: readers differ in which one they take",
+        )
+    normal[key] = nested if isinstance(nested, dict) else float(nested)
+
+
+def _comparable(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return float(value)
+    return {"rope_type" if key == "type" else key: v for key, v in value.items() if key != "rope_theta"}
+
+
+def _settle_layers(normal: dict[str, Any], file: str) -> None:
+    """Give Gemma 3 the period that mlx-lm reads, when its list of layers has one."""
+    kinds = normal.get("layer_types")
+    if not kinds or normal["model_type"] != "gemma3_text":
+        return
+    period = kinds.index("full_attention") + 1 if "full_attention" in kinds else len(kinds) + 1
+    periodic = ["full_attention" if (i + 1) % period == 0 else "sliding_attention" for i in range(len(kinds))]
+    if kinds != periodic or normal.get("sliding_window_pattern", period) != period:
+        stated = normal.get("sliding_window_pattern", "not given")
+        raise StageError(
+            f"{file}: layer_types {kinds} do not repeat with one period (sliding_window_pattern {stated})",
+            hint="mlx-lm's definition knows only every n-th layer as full attention",
+        )
+    normal["sliding_window_pattern"] = period
 
 
 def layer_kinds(config: dict[str, Any]) -> list[str]:

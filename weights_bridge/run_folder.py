@@ -75,7 +75,10 @@ class RunFolder:
     def manifest(self) -> dict[str, Any]:
         """Return the manifest; an empty one when the run is new."""
         path = self.path("manifest.json")
-        return read_json(path) if path.exists() else {"schema": SCHEMA, "stages": {}}
+        manifest = read_json(path) if path.exists() else {"schema": SCHEMA, "stages": {}}
+        if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA or "stages" not in manifest:
+            raise StageError(f"{path}: not a manifest of schema {SCHEMA}", hint="run into a new folder with --out")
+        return manifest
 
     def recorded_hashes(self) -> dict[str, str]:
         """Return path (relative, POSIX) to SHA-256 of everything this run wrote; the last writer wins."""
@@ -91,7 +94,7 @@ class RunFolder:
             paths: files or folders inside the run; None for everything recorded.
         """
         recorded = self.recorded_hashes()
-        names = sorted(recorded) if paths is None else [n for n in self._names(paths) if n in recorded]
+        names = sorted(recorded if paths is None else self._recorded_under(paths, recorded))
         found = []
         for name in names:
             path = self.root / name
@@ -139,9 +142,11 @@ class RunFolder:
         manifest["stages"][name] = entry
         write_json(self.path("manifest.json"), manifest)
 
-    def _names(self, paths: Iterable[Path]) -> list[str]:
+    def _recorded_under(self, paths: Iterable[Path], recorded: Iterable[str]) -> list[str]:
+        """Return what is recorded at or below some paths, whether it is still there or not."""
         root = self.root.resolve()
-        return [f.resolve().relative_to(root).as_posix() for f in _files(paths) if f.resolve().is_relative_to(root)]
+        wanted = [path.resolve() for path in paths]
+        return [name for name in recorded if any((root / name).is_relative_to(path) for path in wanted)]
 
     def _hashes(self, paths: Iterable[Path]) -> dict[str, str]:
         root = self.root.resolve()
@@ -157,10 +162,15 @@ def _files(paths: Iterable[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            found += sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
+            # what starts with a dot is half-written, or some tool's own
+            found += sorted(p for p in path.rglob("*") if p.is_file() and not _is_hidden(p.relative_to(path)))
         else:
             found.append(path)
     return found
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
 
 
 def versions() -> dict[str, str]:

@@ -18,18 +18,28 @@ from weights_bridge.compare import Array
 ITEM_BYTES = 4
 
 
-def write_safetensors(path: Path, shapes: Mapping[str, tuple[int, ...]], tensors: Iterable[tuple[str, Array]]) -> None:
+def write_safetensors(
+    path: Path,
+    shapes: Mapping[str, tuple[int, ...]],
+    tensors: Iterable[tuple[str, Array]],
+    metadata: Mapping[str, str] | None = None,
+) -> None:
     """Write fp32 tensors whose names and shapes are known beforehand.
+
+    The libraries' own writers report a full disk as `SafetensorError` or `RuntimeError`; this one leaves it an
+    `OSError`, which `written_whole` turns into the user's one line.
 
     Args:
         path: the file.
         shapes: name to shape, in the order in which `tensors` yields them.
         tensors: (name, array) pairs.
+        metadata: texts for the header, beside `format`.
 
     Raises:
+        OSError: the system refused the write.
         ValueError: order, name or shape differ from `shapes` (a bug of the caller).
     """
-    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    header: dict[str, object] = {"__metadata__": {"format": "pt"} | dict(metadata or {})}
     end = 0
     for name, shape in shapes.items():
         start, end = end, end + math.prod(shape) * ITEM_BYTES

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import tomllib
-import types
-import typing
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -14,6 +14,18 @@ import tomlkit
 
 from weights_bridge.errors import StageError, all_at_once, unknown_name
 from weights_bridge.files import write_text
+
+KINDS = {int: "a whole number", float: "a number", str: "a text"}
+
+
+def at_least(default: Any, least: float) -> Any:
+    """Declare a number with its smallest allowed value."""
+    return field(default=default, metadata={"least": least})
+
+
+def above_zero(default: float) -> Any:
+    """Declare a number that must be greater than 0."""
+    return field(default=default, metadata={"least": math.ulp(0.0)})
 
 
 @dataclass
@@ -28,11 +40,11 @@ class DataSettings:
     """How the data is shaped."""
 
     source: str = "npc-commands"  # a shipped set's name, a file, or a folder with one file per split
-    max_tokens: int = 1024  # the longest row in tokens; longer ones are refused
-    holdout_share: float = 0.2  # of a single file's rows; a folder brings its own splits
-    valid_share: float = 0.1
-    calibration_share: float = 0.1
-    seed: int = 42
+    max_tokens: int = at_least(1024, 2)  # the longest row in tokens; longer ones are refused
+    holdout_share: float = at_least(0.2, 0)  # of a single file's rows; a folder brings its own splits
+    valid_share: float = at_least(0.1, 0)
+    calibration_share: float = at_least(0.1, 0)
+    seed: int = at_least(42, 0)
 
 
 @dataclass
@@ -40,8 +52,8 @@ class AdapterSettings:
     """What is trained."""
 
     type: Literal["lora", "dora"] = "dora"
-    rank: int = 16
-    alpha: float = 16.0  # the effective scale is alpha / rank
+    rank: int = at_least(16, 1)
+    alpha: float = above_zero(16.0)  # the effective scale is alpha / rank
     targets: list[str] = field(default_factory=lambda: ["all-linear"])
 
 
@@ -49,15 +61,15 @@ class AdapterSettings:
 class TrainSettings:
     """How it is trained."""
 
-    epochs: int = 3
-    batch_rows: int = 16
-    learning_rate: float = 5e-4
-    weight_decay: float = 0.0
-    warmup_updates: int = 4
+    epochs: int = at_least(3, 1)
+    batch_rows: int = at_least(16, 1)
+    learning_rate: float = above_zero(5e-4)
+    weight_decay: float = at_least(0.0, 0)
+    warmup_updates: int = at_least(4, 0)
     schedule: Literal["constant", "linear", "cosine"] = "cosine"
-    gradient_clip: float = 0.0  # global L2 norm; 0 is off
+    gradient_clip: float = at_least(0.0, 0)  # global L2 norm; 0 is off
     share_prefix: bool = True
-    seed: int = 42
+    seed: int = at_least(42, 0)
 
 
 @dataclass
@@ -74,17 +86,17 @@ class ExportSettings:
 class ParitySettings:
     """How the edges are measured."""
 
-    fixture_rows: int = 3  # rendered rows of the training split, the longest among them
-    greedy_tokens: int = 32
-    seed: int = 42
+    fixture_rows: int = at_least(3, 1)  # rendered rows of the training split, the longest among them
+    greedy_tokens: int = at_least(32, 1)
+    seed: int = at_least(42, 0)
 
 
 @dataclass
 class EvalSettings:
     """How the held-out rows are scored."""
 
-    max_new_tokens: int = 32
-    rows: int = 0  # the first N held-out rows only; 0 is all
+    max_new_tokens: int = at_least(32, 1)
+    rows: int = at_least(0, 0)  # the first N held-out rows only; 0 is all
 
 
 @dataclass
@@ -136,14 +148,17 @@ def resolve(
         overrides: texts such as `train.batch_rows=8`.
 
     Raises:
-        StageError: an unknown section or key, or a value of the wrong type; all of a source at once.
+        StageError: an unknown section or key, or a value of the wrong type or size; all of a source at once.
     """
     resolved = Resolved(Settings(), {})
     _apply(resolved, recipe or {}, "recipe")
     if file is not None:
         _apply(resolved, _read_toml(file), f"file {file.name}")
+    flags: dict[str, dict[str, Any]] = {}
     for override in overrides:
-        _apply(resolved, _parse_override(override), "flag")
+        section, name, value = _parse_override(override)
+        flags.setdefault(section, {})[name] = value
+    _apply(resolved, flags, "flag")
     return resolved
 
 
@@ -156,16 +171,23 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise StageError(f"{path}: not TOML: {error}", hint="see config.toml in any run folder for the form") from None
 
 
-def _parse_override(text: str) -> dict[str, Any]:
+def _parse_override(text: str) -> tuple[str, str, Any]:
     key, equals, value = text.partition("=")
     section, dot, name = key.partition(".")
     if not (equals and dot):
         raise StageError(f"--set {text!r}: not of the form section.key=value", hint="example: --set train.epochs=2")
+    if _is_text(section, name) and value[:1] not in ("'", '"'):
+        return section, name, value  # a model called 42 needs no quotes
     try:
         parsed = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         parsed = value  # a bare word is a string
-    return {section: {name: parsed}}
+    return section, name, parsed
+
+
+def _is_text(section: str, name: str) -> bool:
+    known = {f.name: f.default_factory for f in dataclasses.fields(Settings)}
+    return section in known and get_type_hints(known[section]).get(name) is str
 
 
 def _apply(resolved: Resolved, values: dict[str, Any], origin: str) -> None:
@@ -173,25 +195,30 @@ def _apply(resolved: Resolved, values: dict[str, Any], origin: str) -> None:
     sections = {f.name for f in dataclasses.fields(Settings)}
     for section, entries in values.items():
         if section not in sections:
-            faults.append(str(unknown_name("section", section, sections)).replace("\n  hint:", ";"))
+            faults.append(_unknown("section", section, sections))
             continue
         if not isinstance(entries, dict):
             faults.append(f"{section}: found {entries!r}, wanted a table")
             continue
         target = getattr(resolved.settings, section)
         hints = get_type_hints(type(target))
+        least = {f.name: f.metadata.get("least", -math.inf) for f in dataclasses.fields(target)}
         for name, value in entries.items():
             if name not in hints:
-                faults.append(str(unknown_name("key", f"{section}.{name}", hints)).replace("\n  hint:", ";"))
+                faults.append(_unknown("key", f"{section}.{name}", [f"{section}.{key}" for key in hints]))
                 continue
             try:
-                setattr(target, name, _checked(value, hints[name]))
+                setattr(target, name, _large_enough(_checked(value, hints[name]), least[name]))
             except ValueError as error:
                 faults.append(f"{section}.{name}: found {value!r}, wanted {error}")
                 continue
             resolved.origins[f"{section}.{name}"] = origin
     if faults:
         raise all_at_once(f"configuration ({origin}):", faults, hint="config.toml of any run folder lists all keys")
+
+
+def _unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    return str(unknown_name(kind, name, known)).replace("\n  hint:", ";")
 
 
 def _checked(value: Any, kind: Any) -> Any:
@@ -207,14 +234,20 @@ def _checked(value: Any, kind: Any) -> Any:
         if not isinstance(items, list) or not all(isinstance(item, str) for item in items) or not items:
             raise ValueError("a list of texts")
         return items
-    if origin in (typing.Union, types.UnionType):
-        return value
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if kind is bool or isinstance(value, bool):
         if kind is bool and isinstance(value, bool):
             return value
-        raise ValueError("true or false" if kind is bool else f"a {kind.__name__}")
+        raise ValueError("true or false" if kind is bool else KINDS[kind])
     if not isinstance(value, kind):
-        raise ValueError({int: "a whole number", float: "a number", str: "a text"}[kind])
+        raise ValueError(KINDS[kind])
+    return value
+
+
+def _large_enough(value: Any, least: float) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("a finite number")
+    if isinstance(value, int | float) and value < least:
+        raise ValueError("a number above 0" if 0 < least < 1 else f"{least:g} or more")
     return value

@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from weights_bridge import architectures
 from weights_bridge.files import folder_written_whole, write_json, write_text
+from weights_bridge.safetensors_writer import write_safetensors
 
 CHATML = (
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}"
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 GEMMA = (
@@ -138,8 +139,9 @@ def write_toy_model(folder: Path, model_type: str, *, seed: int = 0) -> Path:
         "eos_token": stop,
         "pad_token": "<|endoftext|>",
     }
+    weights = toy_weights(config, seed)
     with folder_written_whole(folder) as new:
-        save_file(toy_weights(config, seed), new / "model.safetensors", metadata={"format": "pt"})
+        write_safetensors(new / "model.safetensors", {n: a.shape for n, a in weights.items()}, weights.items())
         write_json(new / "config.json", config)
         write_json(new / "generation_config.json", {"eos_token_id": [stop_id], "bos_token_id": bos_id})
         write_text(new / "tokenizer.json", json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False))

@@ -15,7 +15,7 @@ from parity.commands import parity
 from parity.verify import integrity, settings_of, template_results, verify_run
 from weights_bridge.errors import StageError
 from weights_bridge.files import read_json, sha256_of_text, write_json
-from weights_bridge.run_folder import RunFolder
+from weights_bridge.run_folder import SCHEMA, RunFolder
 
 
 def verified(root: Path, *options: str) -> tuple[int, dict[str, Any]]:
@@ -138,7 +138,7 @@ def test_what_is_no_run_folder_is_one_line(tmp_path: Path) -> None:
 
 def test_a_run_without_a_graph_has_nothing_to_measure(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
-    write_json(run.path("manifest.json"), {"schema": "x", "stages": {}})
+    write_json(run.path("manifest.json"), {"schema": SCHEMA, "stages": {}})
     with pytest.raises(StageError, match="nothing to measure"):
         verify_run(run, "a")
     assert settings_of(run).parity.greedy_tokens == 32
