@@ -193,8 +193,8 @@ def peak_memory_gib() -> float:
 
 def user_cache() -> Path:
     """Return the folder for models made once and shared by runs; `MLX_SENTIS_CACHE` overrides it."""
-    chosen = os.environ.get("MLX_SENTIS_CACHE") or os.environ.get("XDG_CACHE_HOME")
-    if chosen:
-        folder = Path(chosen)
-        return folder if "MLX_SENTIS_CACHE" in os.environ else folder / "mlx-sentis"
+    if chosen := os.environ.get("MLX_SENTIS_CACHE"):
+        return Path(chosen)
+    if caches := os.environ.get("XDG_CACHE_HOME"):
+        return Path(caches) / "mlx-sentis"
     return Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "mlx-sentis"

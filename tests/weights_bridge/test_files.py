@@ -192,7 +192,8 @@ def test_lines_are_cut_at_newlines_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [(None, "no such file"), (b'{"a": 1}\nbroken\n', "x.jsonl:2: not JSON"), (b"\xff\n", "UTF-8")]
+    ("content", "message"),
+    [(None, "no such file"), (b'{"a": 1}\nbroken\n', "x.jsonl:2: not JSON"), (b"\xff\n", "UTF-8")],
 )
 def test_unreadable_lines_are_one_line_with_their_number(tmp_path: Path, content: bytes | None, message: str) -> None:
     if content is not None:

@@ -57,7 +57,9 @@ def test_transposed_views_are_written_in_logical_order(tmp_path: Path) -> None:
         (["b", "a"], (3, 2), r"b \(2, 3\) is out of place"),
     ],
 )
-def test_order_names_and_shapes_are_held(tmp_path: Path, order: list[str], shape: tuple[int, int], message: str) -> None:
+def test_order_names_and_shapes_are_held(
+    tmp_path: Path, order: list[str], shape: tuple[int, int], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         write_safetensors(
             tmp_path / "x.safetensors", {"b": shape, "a": (3,)}, [(name, TENSORS[name]) for name in order]
