@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from pathlib import Path
 
 import click
@@ -11,6 +12,14 @@ from weights_bridge.console import Output, command
 from weights_bridge.errors import BudgetMissedError
 
 ALL = ("blas", "startup", "train", "export", "parity")  # `demo` joins where a run folder is given
+
+
+BUSY_SHARE = 0.5  # of the cores; small steps get up to forty times slower when threads wait for a busy core
+
+
+def load_average() -> float | None:
+    """Return how many processes wanted a core in the last minute, None where the system does not say."""
+    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
 
 
 @command("bench", examples=("bench blas", "bench demo runs/smollm2-135m-npc-commands --json"))
@@ -36,9 +45,12 @@ def bench(
         raise click.UsageError(f"{what} takes no run folder")
     asked = Asked(model, runs, rows, run, full, output.story)
     names = [*ALL, *(["demo"] if run else [])] if what == "all" else [what]
+    load, cores = load_average(), usable_cores()
     found: list[Bench] = [importlib.import_module(f"benchmarks.{name}").measure(asked) for name in names]
     misses = all_misses(found)
-    document = {"passed": not misses, "cores": usable_cores(), "versions": versions()}
+    if load is not None and load > BUSY_SHARE * cores and names != ["demo"]:
+        output.story(f"load was {load:.1f} on {cores} cores before the first run: these times are not this machine's")
+    document = {"passed": not misses, "cores": cores, "load_before": load, "versions": versions()}
     document["benches"] = [one.as_json() for one in found]
     output.answer("bench", document, "\n\n".join(one.text() for one in found))
     if misses:

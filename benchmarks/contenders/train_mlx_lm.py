@@ -67,7 +67,7 @@ def measure(prepared: str, rows: int, runs: int) -> dict[str, Any]:
         computed_tokens=rows * task.padded_width(),
         trained_tokens=task.trained_tokens(),
         parameters=sum(array.size for _, array in tree_flatten(network.trainable_parameters())),  # pyright: ignore
-        device=str(mx.default_device()),
+        device="gpu" if mx.default_device() == mx.gpu else "cpu",
     )
 
 

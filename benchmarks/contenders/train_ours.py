@@ -44,7 +44,7 @@ def measure(prepared: str, rows: int, runs: int, plain: bool) -> dict[str, Any]:
         computed_tokens=batch.prefix.size + batch.rows.size,
         trained_tokens=batch.trained_tokens,
         parameters=sum(array.size for array in adapters.adapter_tensors(model).values()),
-        device=str(mx.default_device()),
+        device="gpu" if mx.default_device() == mx.gpu else "cpu",
     ) | {"prefix_tokens": prefix}
 
 

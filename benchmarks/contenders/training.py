@@ -65,7 +65,7 @@ def figures(
         computed_tokens: tokens that go through the layers in a step, padding included.
         trained_tokens: labelled tokens of a step.
         parameters: trained numbers.
-        device: where it ran.
+        device: `cpu`, `gpu` (MLX on Metal) or `mps` (torch on Metal).
     """
     return {
         "seconds": [round(one, 4) for one in seconds],

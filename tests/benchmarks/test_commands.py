@@ -83,6 +83,17 @@ def test_all_runs_every_benchmark_in_one_document(monkeypatch: pytest.MonkeyPatc
     assert all((asked.model, asked.rows, asked.full) == ("toy-llama", 2, True) for _, asked in asked_of)
 
 
+@pytest.mark.parametrize(("load", "warned"), [(99.0, True), (0.0, False), (None, False)])
+def test_times_of_a_busy_machine_carry_a_warning(
+    products: Callable[..., None], monkeypatch: pytest.MonkeyPatch, load: float | None, warned: bool
+) -> None:
+    products(FOUND)
+    monkeypatch.setattr("benchmarks.commands.load_average", lambda: load)
+    result = call("bench", "blas", "--json")
+    assert ("these times are not this machine's" in result.stderr) is warned
+    assert json.loads(result.stdout)["load_before"] == load
+
+
 def test_a_run_folder_is_refused_where_none_is_read() -> None:
     result = call("bench", "blas", "runs/x")
     assert result.exit_code == 2
@@ -90,7 +101,7 @@ def test_a_run_folder_is_refused_where_none_is_read() -> None:
 
 
 def contender(name: str, seconds: float, loss: float = 2.5) -> dict[str, Any]:
-    figures = {"computed_tokens": 800, "trained_tokens": 40, "parameters": 10, "device": "Device(cpu, 0)"}
+    figures = {"computed_tokens": 800, "trained_tokens": 40, "parameters": 10, "device": "cpu"}
     return {"contender": name, "seconds": [9.0, seconds, seconds], "first_loss": loss} | figures
 
 
