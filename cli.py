@@ -56,9 +56,9 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Examples"):
-            formatter.write_text("$ mlx-sentis run")
-            formatter.write_text("$ mlx-sentis parity runs/smollm2-135m-npc-commands")
+        from weights_bridge.console import write_examples
+
+        write_examples(formatter, ("run", "parity runs/smollm2-135m-npc-commands"))
 
 
 def _version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from weights_bridge.console import Output, command
+from weights_bridge.console import Output, command, write_examples
 
 
 @command("list", examples=("models list", "models list --json"))
@@ -29,7 +29,10 @@ def models_list(output: Output) -> None:
 @command("get", examples=("models get smollm2-135m", "models get toy-llama --json"))
 @click.argument("name")
 def models_get(output: Output, name: str) -> None:
-    """Make an embedded model on this machine and print its directory; a second call only checks it."""
+    """Make an embedded model on this machine and print its directory.
+
+    A second call only checks it.
+    """
     from mlx_sentis.catalogue import entry_named, get_model
 
     entry = entry_named(name)
@@ -37,7 +40,14 @@ def models_get(output: Output, name: str) -> None:
     output.answer("models-get", {"name": name, "path": str(path), "licence": entry.licence}, str(path))
 
 
-models = click.Group(
+class ModelsGroup(click.Group):
+    """The two commands under one name; its `--help` ends in examples like any other."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_examples(formatter, ("models list", "models get smollm2-135m"))
+
+
+models = ModelsGroup(
     "models",
     commands=[models_list, models_get],
     help="List or get the embedded models.",

@@ -9,7 +9,7 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +50,13 @@ class Output:
             click.echo(text)
 
 
+def write_examples(formatter: click.HelpFormatter, examples: Iterable[str]) -> None:
+    """End a help text in examples, each on one line however long, so that it can be copied."""
+    with formatter.section("Examples"):
+        for example in examples:
+            formatter.write(f"{' ' * formatter.current_indent}$ mlx-sentis {example}\n")
+
+
 class StageCommand(click.Command):
     """A command that turns a `StageError` into one line, a hint and its exit code."""
 
@@ -67,9 +74,7 @@ class StageCommand(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if self.examples:
-            with formatter.section("Examples"):
-                for example in self.examples:
-                    formatter.write_text(f"$ mlx-sentis {example}")
+            write_examples(formatter, self.examples)
 
 
 def command(name: str, *, examples: tuple[str, str]) -> Callable[[Callable[..., Any]], StageCommand]:
