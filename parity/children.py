@@ -22,7 +22,9 @@ def environment() -> dict[str, str]:
     """Return the environment in which a child finds our packages, installed or not, and prints no bars."""
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     quiet = {"TRANSFORMERS_NO_ADVISORY_WARNINGS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1"}
-    return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "TOKENIZERS_PARALLELISM": "false"} | quiet
+    # A thread that waits for another must not spin: on two busy cores a toy step takes 5 s spinning, 0.05 s asleep.
+    asleep = {"OMP_WAIT_POLICY": "PASSIVE"}
+    return asleep | os.environ | {"PYTHONPATH": os.pathsep.join(paths), "TOKENIZERS_PARALLELISM": "false"} | quiet
 
 
 def run_child(module: str, request: dict[str, Any], request_file: Path) -> None:
