@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -29,7 +30,7 @@ PATH = click.Path(path_type=Path)
     "--progress",
     type=click.Choice(["stdout", "stderr", "jsonl", "off"]),
     default=None,
-    help="Where the tqdm line goes: stdout (default; stderr under --json), stderr, as JSON lines on stdout, or nowhere.",
+    help="Where the tqdm line goes; stdout by default, stderr under --json. jsonl: JSON lines on stdout.",
 )
 def train(
     output: Output,
@@ -41,7 +42,11 @@ def train(
     progress: str | None,
 ) -> None:
     """Train a LoRA or DoRA adapter with MLX."""
-    settings = resolve(file=config, overrides=overrides)
+    where = progress or ("stderr" if output.as_json else "stdout")
+    if output.as_json and where in ("stdout", "jsonl"):
+        raise click.UsageError(f"--progress {where} and --json both want stdout")
+    kept = out / "config.toml"  # a run that has settings keeps them; flags change single ones
+    settings = resolve(file=config or (kept if kept.is_file() else None), overrides=overrides)
     from mlx_sentis.training import events
     from mlx_sentis.training.stage import bring_data, train_run
 
@@ -52,15 +57,12 @@ def train(
         hint = "prepare the data for the model you train"
         raise StageError(f"--model {model}: the data was prepared for {recipe['model']['name']}", hint=hint)
     settings.write(run.path("config.toml"))
-    where = progress or ("stderr" if output.as_json else "stdout")
-    if output.as_json and where in ("stdout", "jsonl"):
-        raise click.UsageError(f"--progress {where} and --json both want stdout")
     figures = train_run(run, settings.settings, sinks(events, where), output.story)
-    text = f"{out}: {figures['updates']} updates in {figures['seconds']:.0f} s, best after update {figures['best_step']}"
+    text = f"{out}: {figures['updates']} updates in {figures['seconds']:.0f} s, the best after {figures['best_step']}"
     output.answer("train", figures, text)
 
 
-def sinks(events, where: str) -> list:  # noqa: ANN001 - the module is imported by the caller, when needed
+def sinks(events: Any, where: str) -> list[Any]:
     """Return the sinks for a place: a bar on stdout or stderr, JSON lines on stdout, or none."""
     if where == "off":
         return []

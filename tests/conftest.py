@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 from collections.abc import Callable, Iterator
@@ -9,7 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from mlx_sentis.blas import activate
 from mlx_sentis.demo.toy import write_toy_model
+
+# toy matrices gain nothing from a second thread and lose up to a second per forward pass at barriers on a busy machine
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+activate()  # before any test imports MLX
 
 
 @pytest.fixture(scope="session")

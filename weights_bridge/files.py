@@ -22,15 +22,16 @@ class CannotWriteError(StageError):
     Args:
         path: the file or folder, as the user knows it.
         error: what the system said.
+        kept: what became of what was there.
     """
 
-    def __init__(self, path: Path, error: OSError) -> None:
+    def __init__(self, path: Path, error: OSError, *, kept: str = "nothing was changed") -> None:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         why = "the disk is full" if full else (error.strerror or str(error))
         if isinstance(error.filename, str) and f".{path.name}-" not in error.filename:
             why += f" ({error.filename})"  # the fault lies elsewhere: a folder above, or something that was read
         hint = "free some room and run the stage again" if full else "choose a folder that can be written with --out"
-        super().__init__(f"{path}: cannot be written: {why}; nothing was changed", hint=hint)
+        super().__init__(f"{path}: cannot be written: {why}; {kept}", hint=hint)
         self.error = error
 
 

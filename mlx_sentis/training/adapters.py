@@ -18,10 +18,12 @@ from pathlib import Path
 
 import mlx.core as mx
 import mlx.nn as nn
+import numpy as np
 from mlx.utils import tree_flatten
 
 from mlx_sentis.training.definitions import CausalLM
 from weights_bridge.errors import StageError, all_at_once
+from weights_bridge.safetensors_writer import write_safetensors
 from weights_bridge.settings import AdapterSettings
 
 DORA_NORM = "detached"
@@ -117,7 +119,18 @@ def add_adapters(model: CausalLM, settings: AdapterSettings, seed: int) -> list[
         adapted.linear.freeze()
         setattr(parent, leaf, adapted)
     mx.eval(model.network.parameters())
+    if settings.type == "dora":
+        _check_rows(model, names)
     return names
+
+
+def _check_rows(model: CausalLM, names: list[str]) -> None:
+    faults = []
+    for name in names:
+        squares = np.array(module_at(model.network, name)._weight_norm_squared)
+        faults += [f"{name}: row {row} is all zeros" for row in np.flatnonzero(squares == 0)[:1]]
+    if faults:
+        raise all_at_once("DoRA divides by the length of each row:", faults, hint="--set adapter.type=lora")
 
 
 def module_at(network: nn.Module, name: str) -> nn.Module:
@@ -141,8 +154,9 @@ def facts_of(settings: AdapterSettings, names: list[str]) -> AdapterFacts:
 
 def save_adapter(path: Path, model: CausalLM, facts: AdapterFacts) -> None:
     """Write the interchange file: `<torch module>.lora_A|lora_B|magnitude`, fp32, facts in the metadata."""
-    metadata = {"format": "pt", "adapter": json.dumps(asdict(facts))}
-    mx.save_safetensors(str(path), adapter_tensors(model), metadata)
+    tensors = {name: np.array(array, np.float32) for name, array in adapter_tensors(model).items()}
+    shapes = {name: array.shape for name, array in tensors.items()}
+    write_safetensors(path, shapes, tensors.items(), {"adapter": json.dumps(asdict(facts))})
 
 
 def load_adapter(model: CausalLM, path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,20 @@ def save_checkpoint(folder: Path, model: CausalLM, facts: AdapterFacts, state: d
     return target
 
 
+def forget_others(folder: Path, step: int) -> None:
+    """Remove the checkpoints and links of an earlier run, once this run has one of its own."""
+    for entry in folder.iterdir():
+        if entry.is_symlink():
+            entry.unlink()
+        elif entry.name != str(step):
+            shutil.rmtree(entry, ignore_errors=True)
+
+
 def link(folder: Path, name: str, step: int) -> None:
     """Point `checkpoints/<name>` at a step, replacing the old link in one rename."""
     beside = folder / f".{name}-new"
     beside.unlink(missing_ok=True)
-    os.symlink(str(step), beside, target_is_directory=True)
+    beside.symlink_to(str(step), target_is_directory=True)
     beside.replace(folder / name)
 
 

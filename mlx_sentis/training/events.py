@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 from tqdm import tqdm
+
+from weights_bridge.files import CannotWriteError
 
 
 @dataclass(frozen=True)
@@ -63,13 +67,22 @@ class Saved:
 
 
 @dataclass(frozen=True)
+class Stopped:
+    """Training could not go on; `step` is the update that failed."""
+
+    step: int
+    epoch: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class Finished:
     step: int
     seconds: float
     best_step: int
 
 
-Event = Started | EpochStarted | StepDone | EpochDone | Saved | Finished
+Event = Started | EpochStarted | StepDone | EpochDone | Saved | Stopped | Finished
 
 
 class Sink(Protocol):
@@ -113,6 +126,9 @@ class ProgressBar:
                     self._line(f"Epoch {event.epoch} done: valid/loss={event.valid_loss:.6f}")
             case Saved():
                 self._line(f"✓ Saved checkpoint -- {event.name}{' (final)' if event.final else ''}")
+            case Stopped():
+                self._close()
+                self._line(f"Stopped at update {event.step}: {event.reason}")
             case Finished():
                 self._close()
                 self._line("Training done")
@@ -150,16 +166,30 @@ class JsonLines:
     """One JSON object per event; figures that are not finite become null.
 
     Args:
-        target: a file that is appended to, or an open stream.
+        target: a file to make, written event by event, or an open stream.
     """
 
     def __init__(self, target: Path | TextIO) -> None:
-        self.file = target.open("w", encoding="utf-8") if isinstance(target, Path) else target
+        self.path = target if isinstance(target, Path) else None
+        with self._writing():
+            self.file = target.open("w", encoding="utf-8") if isinstance(target, Path) else target
 
     def receive(self, event: Event) -> None:
         name = {"StepDone": "step"}.get(type(event).__name__, _snake(type(event).__name__))
         fields = {self._key(event, key): _finite(value) for key, value in asdict(event).items()}
-        print(json.dumps({"event": name} | fields, ensure_ascii=False, allow_nan=False), file=self.file, flush=True)
+        with self._writing():
+            print(json.dumps({"event": name} | fields, ensure_ascii=False, allow_nan=False), file=self.file, flush=True)
+        if self.path is not None and isinstance(event, Stopped | Finished):
+            self.file.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if self.path is None:
+                raise  # a stream's reader left: not ours to explain
+            raise CannotWriteError(self.path, error, kept="what was written before is kept") from error
 
     @staticmethod
     def _key(event: Event, key: str) -> str:

@@ -64,12 +64,15 @@ def require_trainable(rows: Rows, settings: TrainSettings) -> None:
     """Refuse before anything is loaded when there is nothing to train on.
 
     Raises:
-        StageError: no rows, rows without a label, or fewer rows than a batch.
+        StageError: no rows, rows without a label or with a label nothing precedes, or fewer rows than a batch.
     """
     if not rows:
         raise StageError("data/train.jsonl: no rows", hint="prepare a data file with at least one row")
     if empty := [row["id"] for row in rows if not row["trained"]]:
         raise StageError(f"data/train.jsonl: no trained token in {', '.join(empty[:5])}", hint="prepare the data again")
+    if whole := [row["id"] for row in rows if row["trained"][0][0] < 1]:
+        hint = "nothing comes before the first token that it could be predicted from"
+        raise StageError(f"data/train.jsonl: the first token is trained in {', '.join(whole[:5])}", hint=hint)
     if len(rows) < settings.batch_rows:
         raise StageError(
             f"split train: {len(rows)} rows are fewer than one batch of {settings.batch_rows}",
@@ -146,9 +149,7 @@ class Trainer:
 
     def _tell_started(self, train: Rows, prefix: int, updates: int) -> None:
         parameters = sum(array.size for array in adapters.adapter_tensors(self.model).values())
-        self.tell(
-            events.Started(self.settings.seed, len(self.facts.targets), parameters, len(train), prefix, updates)
-        )
+        self.tell(events.Started(self.settings.seed, len(self.facts.targets), parameters, len(train), prefix, updates))
 
     def _epoch(
         self, epoch: int, train: Rows, prefix: int, per_epoch: int, train_step: Callable[[Batch], StepResult]
@@ -186,6 +187,8 @@ class Trainer:
     def _save(self, epoch: int, loss: float | None, *, final: bool) -> None:
         state = {"schema": "mlx-sentis/checkpoint/1", "step": self.step, "epoch": epoch, "valid_loss": loss}
         checkpoints.save_checkpoint(self.folder, self.model, self.facts, state)
+        if self.saved is None:  # only now is there something in place of an earlier run's
+            checkpoints.forget_others(self.folder, self.step)
         checkpoints.link(self.folder, "last", self.step)
         self.saved = self.step
         self.tell(events.Saved(self.step, epoch, f"checkpoints/{self.step}", final))
@@ -196,6 +199,7 @@ class Trainer:
             self._save(epoch, None, final=True)
         kept = f"the state of update {self.step} is kept in checkpoints/{self.step}" if self.step else "nothing trained"
         what, found = ("gradient norm", result.grad_norm) if math.isfinite(result.loss) else ("loss", result.loss)
+        self.tell(events.Stopped(self.step + 1, epoch, f"{what} is {found}"))
         return StageError(
             f"update {self.step + 1}, epoch {epoch}: {what} is {found}; "
             f"rows {', '.join(batch.names[:4])}{', …' if len(batch.names) > 4 else ''}; {kept}",

@@ -42,6 +42,7 @@ def train_run(
     train, valid = (read_jsonl(run.path("data", f"{split}.jsonl")) for split in ("train", "valid"))
     loop.require_trainable(train, settings.train)
     folder = open_model_folder(Path(recipe["model"]["path"]))
+    require_known_ids([*train, *valid], folder.config["vocab_size"])
     inputs = [run.path("data"), run.path("recipe.json"), run.path("prompt_contract.json"), *folder.weight_files()]
     with run.stage("train", inputs, seed=settings.train.seed) as stage:
         require_contract(run, train, recipe)
@@ -51,7 +52,6 @@ def train_run(
         names = adapters.add_adapters(model, settings.adapter, settings.train.seed)
         facts = adapters.facts_of(settings.adapter, names)
         say(f"{folder.path.name}: {settings.adapter.type} of rank {settings.adapter.rank} on {len(names)} modules")
-        shutil.rmtree(run.path("checkpoints"), ignore_errors=True)  # a new run's checkpoints, not a mixture of two
         log = events.JsonLines(run.path("log.jsonl"))
         trainer = loop.Trainer(model, facts, settings, run.path("checkpoints"), [*sinks, log], recipe["pad_id"])
         trained = trainer.run(train, valid)
@@ -61,6 +61,18 @@ def train_run(
         stage.facts |= figures
         stage.wrote(run.path("checkpoints"), run.path("log.jsonl"))
     return figures
+
+
+def require_known_ids(rows: list[dict[str, Any]], vocabulary: int) -> None:
+    """Refuse token ids that the embedding table does not have; MLX would read past its end without a word.
+
+    Raises:
+        StageError: every row with such an id.
+    """
+    faults = [f"{row['id']}: token id {highest}" for row in rows if (highest := max(row["ids"])) >= vocabulary]
+    if faults:
+        hint = "the tokenizer and config.json do not belong together"
+        raise all_at_once(f"data: ids beyond the model's vocabulary of {vocabulary}:", faults, hint=hint)
 
 
 def require_contract(run: RunFolder, rows: list[dict[str, Any]], recipe: dict[str, Any]) -> None:

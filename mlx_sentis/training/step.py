@@ -82,7 +82,8 @@ def loss_of_batch(model: CausalLM, arrays: Arrays) -> mx.array:
 
 def global_norm(tree: Any) -> mx.array:
     """Return the L2 norm over all arrays of a tree."""
-    return mx.sqrt(sum((mx.sum(array**2) for _, array in tree_flatten(tree)), start=mx.array(0.0)))
+    arrays: list[mx.array] = [array for _, array in tree_flatten(tree)]  # pyright: ignore
+    return mx.sqrt(sum((mx.sum(array**2) for array in arrays), start=mx.array(0.0)))
 
 
 def make_train_step(
@@ -104,7 +105,8 @@ def make_train_step(
             gradients, _ = optimizers.clip_grad_norm(gradients, settings.gradient_clip)
         norm, magnitude = global_norm(gradients), global_norm(network.trainable_parameters())
         finite = mx.isfinite(loss) & mx.isfinite(norm)
-        before = network.trainable_parameters(), dict(optimizer.state)
+        # copies of the trees (not of the arrays): the optimiser changes its inner dictionaries in place
+        before = tree_map(lambda array: array, (network.trainable_parameters(), dict(optimizer.state)))
         optimizer.update(network, gradients)
         keep = lambda new, old: mx.where(finite, new, old)  # noqa: E731
         network.update(tree_map(keep, network.trainable_parameters(), before[0]))
@@ -116,6 +118,6 @@ def make_train_step(
     def train_step(batch: Batch) -> StepResult:
         results = run(arrays_of(batch))
         mx.eval(results, state)
-        return StepResult(*(result.item() for result in results))
+        return StepResult(*(float(result.item()) for result in results))  # pyright: ignore[reportArgumentType]
 
     return train_step

@@ -146,7 +146,7 @@ def test_a_folder_under_a_file_is_refused_in_one_line(tmp_path: Path) -> None:
 
 
 def test_a_fault_of_something_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StageError, match="No such file or directory .*gone.bin"):  # noqa: SIM117
+    with pytest.raises(StageError, match=r"No such file or directory .*gone\.bin"):  # noqa: SIM117
         with folder_written_whole(tmp_path / "out"):
             (tmp_path / "gone.bin").read_bytes()
 
@@ -193,7 +193,7 @@ def test_lines_are_cut_at_newlines_only(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "no such file"), (b'{"a": 1}\nbroken\n', "x.jsonl:2: not JSON"), (b"\xff\n", "UTF-8")],
+    [(None, "no such file"), (b'{"a": 1}\nbroken\n', r"x\.jsonl:2: not JSON"), (b"\xff\n", "UTF-8")],
 )
 def test_unreadable_lines_are_one_line_with_their_number(tmp_path: Path, content: bytes | None, message: str) -> None:
     if content is not None:

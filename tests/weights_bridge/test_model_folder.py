@@ -221,5 +221,5 @@ def test_bf16_is_widened_exactly(folder: Path) -> None:
 
 
 def test_a_tensor_that_is_not_there_is_named(folder: Path) -> None:
-    with pytest.raises(StageError, match="no tensor 'model.gone'"):
+    with pytest.raises(StageError, match=r"no tensor 'model\.gone'"):
         open_model_folder(folder).tensor("model.gone")

@@ -1,0 +1,212 @@
+"""The progress line, read with the dashboard's own expressions, and the log beside it."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from mlx_sentis.training import events
+from mlx_sentis.training.events import (
+    EpochDone,
+    EpochStarted,
+    Event,
+    Finished,
+    JsonLines,
+    ProgressBar,
+    Saved,
+    Started,
+    StepDone,
+    Stopped,
+)
+from weights_bridge.errors import StageError
+
+NUMBER = r"([\d.eE+-]+|nan[\d.]*|inf[\d.]*)"
+LATEST = re.compile(r"Epoch (\d+):\s+\d+%.*?(\d+)/(\d+)")
+STEP = re.compile(r"Step (\d+),")
+HISTORY = re.compile(r"Epoch (\d+):\s+\d+%.*?(\d+)/(\d+).*?train/loss=" + NUMBER)
+RATE = re.compile(r"train/lr=" + NUMBER)
+NORM = re.compile(r"train/grad_norm=" + NUMBER)
+MAGNITUDE = re.compile(r"train/lora_magnitude=" + NUMBER)
+POSTFIX = re.compile(
+    r"train/loss=\d+\.\d{6}, train/lr=\d\.\d{3}e[+-]\d\d, "
+    r"train/grad_norm=\d+\.\d{6}, train/lora_magnitude=\d+\.\d{6}\]$"
+)
+LOSSES = [2.304639, 2.483862, 0.5, 1.25]
+RATES = [3.8e-4, 5.42e-4, 1e-5, 0.0]
+SCRIPT: list[Event] = [
+    Started(42, 14, 41800, 6, 48, 4),
+    EpochStarted(0, 0, 2),
+    StepDone(1, 0, LOSSES[0], RATES[0], 0.2, 6.493514, 30, 0.5),
+    StepDone(2, 0, LOSSES[1], RATES[1], 0.1, 6.5, 31, 0.5),
+    EpochDone(0, 2, 2.25),
+    Saved(2, 0, "checkpoints/2", False),
+    EpochStarted(1, 2, 2),
+    StepDone(3, 1, LOSSES[2], RATES[2], 0.1, 6.5, 30, 0.5),
+    StepDone(4, 1, LOSSES[3], RATES[3], 0.1, 6.5, 31, 0.5),
+    EpochDone(1, 4, None),
+    Saved(4, 1, "checkpoints/4", True),
+    Finished(4, 2.5, 2),
+]
+
+
+def shown(script: list[Event]) -> str:
+    stream = io.StringIO()
+    bar = ProgressBar(stream)
+    for event in script:
+        bar.receive(event)
+    return stream.getvalue()
+
+
+def bars(text: str) -> list[str]:
+    """Return what the dashboard sees as progress lines: pieces between carriage returns and newlines."""
+    return [piece for piece in re.split(r"[\r\n]", text) if LATEST.search(piece)]
+
+
+def test_the_history_holds_each_updates_figures() -> None:
+    points = {}
+    for line in bars(shown(SCRIPT)):
+        if (found := HISTORY.search(line)) and found[2] != "0":  # position 0 is skipped
+            figures = [float(pattern.search(line)[1]) for pattern in (RATE, NORM, MAGNITUDE)]  # type: ignore[index]
+            points.setdefault((int(found[1]), int(found[2])), [float(found[4]), *figures])
+    assert points == {
+        (0, 1): [2.304639, 3.8e-4, 0.2, 6.493514],
+        (0, 2): [2.483862, 5.42e-4, 0.1, 6.5],
+        (1, 1): [0.5, 1e-5, 0.1, 6.5],
+        (1, 2): [1.25, 0.0, 0.1, 6.5],
+    }
+
+
+def test_the_latest_step_counts_over_epochs() -> None:
+    last = bars(shown(SCRIPT))[-1]
+    latest, step = LATEST.search(last), STEP.search(last)
+    assert latest is not None
+    assert step is not None
+    assert (latest.groups(), step[1]) == (("1", "2", "2"), "4")
+
+
+def test_every_line_is_a_carriage_return_the_step_and_the_bar() -> None:
+    text = shown(SCRIPT)
+    for line in bars(text):
+        assert re.match(r"Step \d+, Epoch \d+:\s+\d+%\|.{10}\| \d+/2 \[\d\d:\d\d<(\d\d:\d\d|\?), ", line), line
+        assert f"\r{line}" in text
+    assert not re.search(r"^\s*100%\|", text, re.MULTILINE)
+
+
+def test_a_new_loss_first_appears_under_the_step_before() -> None:
+    # of each update three lines: figures, step, position – in the order of the torch loop
+    seen = []
+    for line in bars(shown(SCRIPT)):
+        loss, step, latest = re.search(r"train/loss=([\d.]+)", line), STEP.search(line), LATEST.search(line)
+        assert step is not None
+        assert latest is not None
+        seen.append((int(step[1]), int(latest[2]), loss and float(loss[1])))
+    # tqdm prints the last line of an epoch once more when the bar closes
+    closed = [line for index, line in enumerate(seen) if index == 0 or line != seen[index - 1]]
+    assert closed == [
+        (0, 0, None),
+        (0, 0, 2.304639),
+        (1, 0, 2.304639),
+        (1, 1, 2.304639),
+        (1, 1, 2.483862),
+        (2, 1, 2.483862),
+        (2, 2, 2.483862),
+        (2, 0, None),
+        (2, 0, 0.5),
+        (3, 0, 0.5),
+        (3, 1, 0.5),
+        (3, 1, 1.25),
+        (4, 1, 1.25),
+        (4, 2, 1.25),
+    ]
+
+
+def test_the_figures_have_the_dashboards_formats() -> None:
+    lines = [line for line in bars(shown(SCRIPT)) if "train/" in line]
+    assert len(lines) >= 12
+    assert all(POSTFIX.search(line.rstrip()) for line in lines)  # tqdm blanks out a longer line before
+
+
+def test_plain_lines_stand_alone() -> None:
+    plain = [line for line in re.split(r"[\r\n]", shown(SCRIPT)) if line.strip() and not LATEST.search(line)]
+    assert plain == [
+        "Seed set to 42",
+        "Trainable LoRA params: 41,800 in 14 modules; 6 rows, 48 prompt tokens shared, 4 updates",
+        "Epoch 0 done: valid/loss=2.250000",
+        "✓ Saved checkpoint -- checkpoints/2",
+        "✓ Saved checkpoint -- checkpoints/4 (final)",
+        "Training done",
+    ]
+
+
+def test_a_line_in_the_middle_of_an_epoch_does_not_tear_the_bar() -> None:
+    text = shown([*SCRIPT[:3], Saved(1, 0, "checkpoints/1", True), Stopped(2, 0, "loss is nan")])
+    assert re.search(r"\r *\r✓ Saved checkpoint -- checkpoints/1 \(final\)\n\rStep 1, Epoch 0: ", text)
+    assert text.endswith("\nStopped at update 2: loss is nan\n")
+
+
+def test_a_figure_that_is_not_finite_is_still_read() -> None:
+    line = bars(shown([*SCRIPT[:2], StepDone(1, 0, math.nan, 1e-4, math.inf, 1.0, 3, 0.1)]))[-1]
+    assert HISTORY.search(line)[4] == "nan"  # type: ignore[index]
+    assert NORM.search(line)[1] == "inf"  # type: ignore[index]
+
+
+def test_the_log_holds_what_the_bar_shows(tmp_path: Path) -> None:
+    log = JsonLines(tmp_path / "log.jsonl")
+    for event in SCRIPT:
+        log.receive(event)
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [line["event"] for line in lines] == [
+        *["started", "epoch_started", "step", "step", "epoch_done", "saved"],
+        *["epoch_started", "step", "step", "epoch_done", "saved", "finished"],
+    ]
+    steps = [line for line in lines if line["event"] == "step"]
+    assert [line["train/loss"] for line in steps] == LOSSES
+    assert [line["train/lr"] for line in steps] == RATES
+    in_bar = {f"{key}={value:.6f}" for line in steps for key, value in line.items() if key == "train/loss"}
+    assert in_bar == set(re.findall(r"train/loss=[\d.]+", shown(SCRIPT)))
+    assert steps[0] == {
+        "event": "step",
+        "step": 1,
+        "epoch": 0,
+        "train/loss": 2.304639,
+        "train/lr": 3.8e-4,
+        "train/grad_norm": 0.2,
+        "train/lora_magnitude": 6.493514,
+        "trained_tokens": 30,
+        "seconds": 0.5,
+    }
+    assert log.file.closed
+
+
+def test_the_log_is_strict_json_whatever_the_figures(tmp_path: Path) -> None:
+    stream = io.StringIO()
+    JsonLines(stream).receive(StepDone(1, 0, math.nan, 1e-4, -math.inf, 1.0, 3, 0.1))
+    line = json.loads(stream.getvalue(), parse_constant=pytest.fail)
+    assert (line["train/loss"], line["train/grad_norm"], line["train/lr"]) == (None, None, 1e-4)
+
+
+def test_each_event_is_in_the_log_at_once(tmp_path: Path) -> None:
+    log = JsonLines(tmp_path / "log.jsonl")
+    log.receive(SCRIPT[0])
+    assert json.loads((tmp_path / "log.jsonl").read_text())["event"] == "started"
+    log.receive(Stopped(1, 0, "loss is nan"))
+    assert log.file.closed
+
+
+def test_a_full_disk_under_the_log_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = JsonLines(tmp_path / "log.jsonl")
+
+    def full(*words: object, **named: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(events, "print", full, raising=False)
+    with pytest.raises(StageError, match=r"log\.jsonl: cannot be written: the disk is full; what was written before"):
+        log.receive(SCRIPT[0])
+    with pytest.raises(StageError, match=r"gone/log\.jsonl: cannot be written"):
+        JsonLines(tmp_path / "gone" / "log.jsonl")

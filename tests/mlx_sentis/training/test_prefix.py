@@ -1,0 +1,106 @@
+"""The shared prefix: the same gradients as the plain step, on all four architectures, and a planted error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from mlx.utils import tree_flatten
+from training_rows import PREFIX, rendered_rows
+
+from mlx_sentis.demo.toy import MODEL_TYPES
+from mlx_sentis.training import prefix
+from mlx_sentis.training.batches import make_batch
+from mlx_sentis.training.prefix import shared_prefix_tokens
+from mlx_sentis.training.step import arrays_of, loss_of_batch
+
+Make = Callable[..., Any]
+
+
+def gradients(model: Any, rows: list[dict[str, Any]], shared: int) -> tuple[float, dict[str, np.ndarray]]:
+    import mlx.nn as nn
+
+    arrays = arrays_of(make_batch(rows, shared, 0))
+    loss, tree = nn.value_and_grad(model.network, lambda batch: loss_of_batch(model, batch))(arrays)
+    return loss.item(), {name: np.array(array, np.float64) for name, array in tree_flatten(tree)}
+
+
+def worst(got: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> float:
+    """Return the largest relative L2 difference of any tensor."""
+    assert got.keys() == wanted.keys()
+    assert all(np.linalg.norm(array) > 1e-6 for array in wanted.values())
+    return max(np.linalg.norm(got[name] - wanted[name]) / np.linalg.norm(wanted[name]) for name in wanted)
+
+
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_gradients_equal_the_plain_steps_and_an_offset_off_by_one_does_not(
+    decoder: Make, model_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, rows = decoder(model_type), rendered_rows(30, 12, 21)
+    assert shared_prefix_tokens(rows) == PREFIX
+    loss, wanted = gradients(model, rows, 0)
+    shared_loss, got = gradients(model, rows, PREFIX)
+    assert shared_loss == pytest.approx(loss, rel=2e-6)
+    assert worst(got, wanted) <= 1e-5
+    made = prefix.SharedPrefix.__init__
+
+    def off_by_one(self: Any, kept: Any) -> None:
+        made(self, kept)
+        self.offset += 1
+
+    monkeypatch.setattr(prefix.SharedPrefix, "__init__", off_by_one)
+    with pytest.MonkeyPatch.context() as patch:  # the mask keeps its alignment: only the rotary positions are wrong
+        patch.setattr(prefix, "create_causal_mask", lambda n, offset=0, **kw: causal(n, min(offset, PREFIX), **kw))
+        assert worst(gradients(model, rows, PREFIX)[1], wanted) > 1e-3
+
+
+causal = prefix.create_causal_mask
+
+
+@pytest.mark.parametrize("model_type", ["llama", "gemma3_text"])
+def test_a_mask_off_by_one_shows_in_the_gradients(
+    decoder: Make, model_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, rows = decoder(model_type), rendered_rows(30, 12, 21)
+    wanted = gradients(model, rows, 0)[1]
+
+    def blind(length: int, offset: int = 0, **words: Any) -> mx.array:
+        mask = causal(length, offset=offset, **words)
+        return (
+            mx.concatenate([mx.zeros_like(mask[:, :1]), mask[:, 1:]], axis=1)
+            if model_type == "llama"
+            else (causal(length, offset=offset, **{**words, "window_size": words.get("window_size") and 31}))
+        )
+
+    monkeypatch.setattr(prefix, "create_causal_mask", blind)
+    assert worst(gradients(model, rows, PREFIX)[1], wanted) > 1e-3
+
+
+def test_any_shorter_prefix_gives_the_same_gradients(decoder: Make) -> None:
+    model, rows = decoder("gemma3_text"), rendered_rows(30, 12)
+    wanted = gradients(model, rows, 0)[1]
+    for shared in (1, 31, 32, 33, 40):
+        assert worst(gradients(model, rows, shared)[1], wanted) <= 1e-5, shared
+
+
+def row(ids: list[int], start: int) -> dict[str, Any]:
+    return {"id": "r", "ids": ids, "trained": [[start, len(ids)]]}
+
+
+def test_shared_tokens_are_counted_up_to_the_first_difference() -> None:
+    assert shared_prefix_tokens([row([1, 2, 3, 4, 5], 4), row([1, 2, 9, 4, 5], 4)]) == 2
+    assert shared_prefix_tokens([row([1, 2, 3, 4, 5], 4), row([1, 2, 3, 4, 5], 4), row([7, 2, 3, 4, 5], 4)]) == 0
+
+
+def test_the_state_that_predicts_the_first_label_is_never_shared() -> None:
+    same = [1, 2, 3, 4, 5]
+    assert shared_prefix_tokens([row(same, 4), row(same, 3)]) == 2
+    assert shared_prefix_tokens([row(same, 1), row(same, 4)]) == 0
+
+
+def test_a_row_that_ends_early_bounds_what_is_shared() -> None:
+    assert shared_prefix_tokens([row(list(range(50)), 40), row(list(range(10)), 9)]) == 8
+    assert shared_prefix_tokens([row(list(range(10)), 9), row(list(range(50)), 40)]) == 8
