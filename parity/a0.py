@@ -19,8 +19,8 @@ import numpy as np
 
 from parity.budgets import Budgets, load_budgets
 from parity.children import run_child
-from parity.gate_rows import choose_rows
 from parity.gate_request import GateRequest
+from parity.gate_rows import choose_rows
 from weights_bridge.adapter_file import read_adapter
 from weights_bridge.compare import Array, GateReport, GateResult, compare
 from weights_bridge.files import read_json, read_jsonl, sha256_of
@@ -29,11 +29,13 @@ from weights_bridge.model_folder import ModelFolder, open_model_folder
 from weights_bridge.run_folder import RunFolder, versions
 from weights_bridge.settings import ParitySettings
 
+ROWS_RENDERED = 2000
 NUMERIC_KEYS = (
-    "model_type vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads "
-    "head_dim rms_norm_eps rope_theta rope_local_base_freq rope_scaling sliding_window sliding_window_pattern "
-    "layer_types hidden_act hidden_activation query_pre_attn_scalar tie_word_embeddings attention_bias mlp_bias"
-).split()
+    *("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
+    *("num_key_value_heads", "head_dim", "rms_norm_eps", "rope_theta", "rope_local_base_freq", "rope_scaling"),
+    *("sliding_window", "sliding_window_pattern", "layer_types", "hidden_act", "hidden_activation"),
+    *("query_pre_attn_scalar", "tie_word_embeddings", "attention_bias", "mlp_bias"),
+)
 
 
 def measure_a0(run: RunFolder, settings: ParitySettings, which: str = "best") -> GateReport:
@@ -58,7 +60,7 @@ def measure_a0(run: RunFolder, settings: ParitySettings, which: str = "best") ->
     report.facts |= {"rows": [row["id"] for row in rows], "row_tokens": [len(row["ids"]) for row in rows]}
     report.facts["merged_sha256"] = {p.name: sha256_of(p) for p in sorted(merged.iterdir()) if p.is_file()}
     report.facts["versions"] = versions()
-    report.results += prompt_results(run, recipe, rows)
+    report.results += prompt_results(run, recipe)
     report.results += bridge_results(base, adapter, merged)
     mlx, torch = both_sides(base, merged, adapter, rows, int(recipe["pad_id"]))
     budgets = load_budgets(base.config["model_type"])
@@ -70,13 +72,17 @@ def measure_a0(run: RunFolder, settings: ParitySettings, which: str = "best") ->
     return report
 
 
-def prompt_results(run: RunFolder, recipe: dict[str, Any], rows: list[dict[str, Any]]) -> list[GateResult]:
-    """Render prompt contract and rows again with the merged directory's tokenizer and template."""
+def prompt_results(run: RunFolder, recipe: dict[str, Any]) -> list[GateResult]:
+    """Render prompt contract and training rows again with the merged directory's tokenizer and template.
+
+    All rows up to `ROWS_RENDERED`, evenly chosen ones beyond: a thousand take a second.
+    """
     from mlx_sentis.prepare.checks import check_contract, check_rows
 
     contract = read_json(run.path("prompt_contract.json"))
-    real = [row for row in rows if "messages" in row]  # joined rows (longer than a window) are not renders
-    return check_contract(run.path("merged"), contract) + check_rows(real, run.path("merged"), recipe)
+    rows = read_jsonl(run.path("data", "train.jsonl"))
+    chosen = rows[:: -(-len(rows) // ROWS_RENDERED)]
+    return check_contract(run.path("merged"), contract) + check_rows(chosen, run.path("merged"), recipe)
 
 
 def bridge_results(base: ModelFolder, adapter: Path, merged_path: Path) -> list[GateResult]:

@@ -32,7 +32,9 @@ def merge_run(run: RunFolder, which: str = "best") -> dict[str, Any]:
     base, adapter = open_model_folder(Path(recipe["model"]["path"])), adapter_of(run.root, which)
     with run.stage("merge", [*base.weight_files(), adapter.resolve(), run.path("recipe.json")]) as stage:
         found = read_adapter(adapter)
-        write_merged(base, found, run.path("merged"), recipe["stop_ids"])
+        given = recipe["template"]["source"] == "--template"
+        template = Path(recipe["template"]["file"]) if given else None
+        write_merged(base, found, run.path("merged"), recipe["stop_ids"], template)
         stage.wrote(run.path("merged"))
         size = sum(file.stat().st_size for file in run.path("merged").iterdir())
         stage.facts |= {"checkpoint": adapter.resolve().parent.name, "modules": len(found.modules), "bytes": size}
@@ -75,5 +77,7 @@ def require(report: GateReport, name: str, hint: str) -> None:
 def bridge_run(run: RunFolder, settings: ParitySettings, which: str, say: Callable[[str], None]) -> GateReport:
     """Merge and gate."""
     facts = merge_run(run, which)
-    say(f"merged {facts['modules']} modules of checkpoint {facts['checkpoint']} into {facts['bytes'] / 1e6:.0f} MB fp32")
+    say(
+        f"merged {facts['modules']} modules of checkpoint {facts['checkpoint']} into {facts['bytes'] / 1e6:.0f} MB fp32"
+    )
     return gate_a0(run, settings, which)

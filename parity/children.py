@@ -15,13 +15,14 @@ from typing import Any
 
 from weights_bridge.errors import StageError
 
+NO_BARS = {"TQDM_DISABLE": "1"}  # any value disables, "0" too: stages that show bars must not have it
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def environment() -> dict[str, str]:
-    """Return the environment in which a child finds our packages, installed or not, and prints no bars."""
+    """Return the environment in which a child finds our packages, installed or not, quietly."""
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    quiet = {"TRANSFORMERS_NO_ADVISORY_WARNINGS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1"}
+    quiet = {"TRANSFORMERS_NO_ADVISORY_WARNINGS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
     # A thread that waits for another must not spin: on two busy cores a toy step takes 5 s spinning, 0.05 s asleep.
     asleep = {"OMP_WAIT_POLICY": "PASSIVE"}
     return asleep | os.environ | {"PYTHONPATH": os.pathsep.join(paths), "TOKENIZERS_PARALLELISM": "false"} | quiet
@@ -40,7 +41,7 @@ def run_child(module: str, request: dict[str, Any], request_file: Path) -> None:
     """
     request_file.write_text(json.dumps(request), encoding="utf-8")
     command = [sys.executable, "-m", "parity.children", module, str(request_file)]
-    done = subprocess.run(command, env=environment(), stderr=subprocess.PIPE, text=True)
+    done = subprocess.run(command, env=environment() | NO_BARS, stderr=subprocess.PIPE, text=True)
     if done.returncode == 0:
         return
     if done.returncode == StageError.exit_code and "\nchild error: " in "\n" + done.stderr:

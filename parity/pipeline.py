@@ -77,7 +77,7 @@ def run_pipeline(
 def run_stage(name: str, root: Path, progress: str, quiet: bool) -> int:
     """Run one stage in a child and return its exit code; the child's words go straight to the terminal."""
     words: list[Any] = [sys.executable, "-m", "parity.stages", name, str(root), progress, "quiet" if quiet else "loud"]
-    child = subprocess.Popen(words, env=environment() | {"TQDM_DISABLE": "0"})
+    child = subprocess.Popen(words, env=environment())
     try:
         return child.wait()
     except KeyboardInterrupt:

@@ -40,9 +40,7 @@ def run(
     if output.as_json and where in ("stdout", "jsonl"):
         raise click.UsageError(f"--progress {where} and --json both want stdout")
     output.story(f"run folder {root}")
-    run_pipeline(
-        root, settings, first=first or "recipe", progress=where, quiet=output.quiet, say=output.story
-    )
+    run_pipeline(root, settings, first=first or "recipe", progress=where, quiet=output.quiet, say=output.story)
     report = read_json(root / "parity" / "report.json")
     output.answer("run", {"run": str(root), "report": report}, verdict_table(report))
 

@@ -51,7 +51,9 @@ def refuse_bad(findings: list[Any], what: str, sentis: str) -> None:
     bad = [finding for finding in findings if finding.blocking]
     if bad:
         lines = "".join(f"\n  {finding}" for finding in bad[:5])
-        raise BudgetMissedError(f"{what}: {len(bad)} findings stop Sentis {sentis}:{lines}", hint="see `mlx-sentis fix`")
+        raise BudgetMissedError(
+            f"{what}: {len(bad)} stop Sentis {sentis}:{lines}", hint="`mlx-sentis fix --list` names what is mended"
+        )
 
 
 def export(run: RunFolder, settings: Settings, say: Say) -> None:

@@ -5,7 +5,6 @@ Legend: `B` rows, `T` tokens, `H` hidden width, `V` vocabulary.
 
 from __future__ import annotations
 
-import importlib
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
+from mlx_sentis.training.mlx_lm_models import models_module
 from weights_bridge.errors import all_at_once
 from weights_bridge.model_folder import ModelFolder
 
@@ -68,7 +68,7 @@ def load_causal_lm(folder: ModelFolder) -> CausalLM:
         StageError: tensors do not fit the architecture, all mismatches at once.
     """
     folder.check_tensors()
-    definition = importlib.import_module(f"mlx_lm.models.{folder.config['model_type']}")
+    definition = models_module(folder.config["model_type"])
     network = definition.Model(definition.ModelArgs.from_dict(folder.config))
     names = folder.architecture.mlx_from_torch(folder.config)
     weights = {names[name]: mx.array(array) for name, array in folder.tensors() if name in names}

@@ -12,9 +12,11 @@ from __future__ import annotations
 from typing import Any
 
 import mlx.core as mx
-from mlx_lm.models.base import create_causal_mask
 
 from mlx_sentis.training.definitions import CausalLM
+from mlx_sentis.training.mlx_lm_models import models_module
+
+create_causal_mask = models_module("base").create_causal_mask
 
 
 class KeepKeysValues:

@@ -17,10 +17,9 @@ def answer(request: dict[str, Any]) -> None:
     Keys: `row{i}/logits` [positions, V], `row{i}/hidden{k}` [T, H] (k = 0 the embeddings, k = n the output of layer
     n − 1), `loss` [], `grad/<adapter tensor>`, `grad/embeddings/prefix` [P, H], `grad/embeddings/row{i}` [T − P, H].
     """
-    from mlx_sentis.training import definitions
-
     import numpy as np
 
+    from mlx_sentis.training import definitions
     from weights_bridge.model_folder import open_model_folder
 
     asked = GateRequest.of(request)
@@ -32,7 +31,6 @@ def answer(request: dict[str, Any]) -> None:
 
 def _add_adapter(model: Any, asked: GateRequest) -> None:
     from mlx_sentis.training import adapters
-
     from weights_bridge.adapter_file import read_adapter
     from weights_bridge.settings import AdapterSettings
 
@@ -79,13 +77,13 @@ def _forward(model: Any, asked: GateRequest) -> dict[str, Any]:
 
 
 def _backward(model: Any, asked: GateRequest) -> dict[str, Any]:
-    from mlx_sentis.training.batches import make_batch
-    from mlx_sentis.training.prefix import shared_prefix_tokens
-    from mlx_sentis.training.step import arrays_of, loss_of_embeddings
-
     import mlx.core as mx
     import numpy as np
     from mlx.utils import tree_flatten
+
+    from mlx_sentis.training.batches import make_batch
+    from mlx_sentis.training.prefix import shared_prefix_tokens
+    from mlx_sentis.training.step import arrays_of, loss_of_embeddings
 
     shared = shared_prefix_tokens(asked.rows) if len(asked.rows) > 1 else 0
     batch = make_batch(asked.rows, shared, asked.pad_id)

@@ -15,7 +15,7 @@ from parity.gate_request import GateRequest
 
 
 def answer(request: dict[str, Any]) -> None:
-    """Write an npz with the keys of `mlx_gate.answer`; embedding gradients by whole rows, `grad/embeddings/row{i}` [T, H]."""
+    """Write an npz with the keys of `mlx_gate.answer`; embedding gradients by whole rows, [T, H]."""
     import numpy as np
     import torch
 
@@ -36,9 +36,10 @@ def load(folder: str) -> Any:
 
     from weights_bridge.errors import all_at_once
 
-    model, info = AutoModelForCausalLM.from_pretrained(
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True, local_files_only=True
     )
+    model, info = loaded
     if faults := [f"{kind.replace('_', ' ')}: {key}" for kind, keys in info.items() for key in keys]:
         raise all_at_once(f"{folder}: transformers does not load it cleanly:", faults, hint="bridge the run again")
     return model.eval().requires_grad_(False)
@@ -117,11 +118,12 @@ def _attach(model: Any, asked: GateRequest) -> dict[str, Any]:
                 self.register_parameter(name, torch.nn.Parameter(torch.from_numpy(array.copy())))
 
         def forward(self, weight: Any) -> Any:
-            adapted = weight + scale * (self.lora_B @ self.lora_A)
-            if not hasattr(self, "magnitude"):
+            parts = dict(self.named_parameters())
+            adapted = weight + scale * (parts["lora_B"] @ parts["lora_A"])
+            if "magnitude" not in parts:
                 return adapted
             norm = adapted.norm(dim=1, keepdim=True).detach()  # detached, as the trainer's facts say
-            return self.magnitude[:, None] * adapted / norm
+            return parts["magnitude"][:, None] * adapted / norm
 
     parameters = {}
     for module, parts in adapter.modules.items():
