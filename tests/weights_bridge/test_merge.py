@@ -1,0 +1,162 @@
+"""Merging against torch's own formula, and a directory that transformers loads cleanly."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import FULL, edit_json
+from safetensors.numpy import load_file, save_file
+
+from mlx_sentis.demo.toy import MODEL_TYPES
+from weights_bridge.adapter_file import read_adapter
+from weights_bridge.errors import StageError
+from weights_bridge.merge import merged_weight, write_merged
+from weights_bridge.model_folder import open_model_folder
+
+Make = Callable[..., Path]
+Q = "model.layers.0.self_attn.q_proj"
+
+
+def by_torch(weight: Any, parts: dict[str, Any], scale: float) -> Any:
+    """The papers' formulas, in torch float64."""
+    import torch
+
+    base, a, b = (torch.from_numpy(x).double() for x in (weight, parts["lora_A"], parts["lora_B"]))
+    direction = torch.addmm(base, b, a, alpha=scale)
+    if "magnitude" not in parts:
+        return direction.numpy()
+    unit = torch.nn.functional.normalize(direction, dim=1)
+    return (torch.diag(torch.from_numpy(parts["magnitude"]).double()) @ unit).numpy()
+
+
+@pytest.mark.parametrize("kind", ["lora", "dora"])
+@pytest.mark.parametrize(("rank", "alpha"), [(4, 8.0), (64, 64.0), (8, 160.0)])
+def test_a_merged_weight_is_the_formula_rounded_once(
+    toy_model: Callable[[str], Path], made_adapter: Make, kind: str, rank: int, alpha: float
+) -> None:
+    base = open_model_folder(toy_model("llama"))
+    adapter = read_adapter(made_adapter("llama", kind, rank, alpha))
+    for module, parts in adapter.modules.items():
+        weight = base.tensor(f"{module}.weight")
+        merged, wanted = merged_weight(weight, parts, adapter.scale), by_torch(weight, parts, alpha / rank)
+        assert merged.dtype == np.float32
+        assert np.abs(merged - weight).max() > 0.01
+        np.testing.assert_array_max_ulp(merged, wanted.astype(np.float32), maxulp=1)
+
+
+def test_a_dora_whose_magnitude_is_the_norm_changes_nothing() -> None:
+    weight = np.random.default_rng(0).standard_normal((6, 5)).astype(np.float32)
+    parts = {"lora_A": np.ones((2, 5), "f4"), "lora_B": np.zeros((6, 2), "f4")}
+    parts["magnitude"] = np.linalg.norm(weight.astype(np.float64), axis=1).astype(np.float32)
+    np.testing.assert_allclose(merged_weight(weight, parts, 1.0), weight, rtol=2e-7)
+
+
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_transformers_loads_the_merged_directory_with_no_key_missing_or_unexpected(
+    toy_model: Callable[[str], Path], made_adapter: Make, tmp_path: Path, model_type: str
+) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    base, adapter = open_model_folder(toy_model(model_type)), read_adapter(made_adapter(model_type))
+    write_merged(base, adapter, tmp_path / "merged", stop_ids=[2, 5])
+    merged, info = AutoModelForCausalLM.from_pretrained(
+        tmp_path / "merged", dtype=torch.float32, output_loading_info=True
+    )
+    assert not any(info.values()), info
+    assert merged.generation_config.eos_token_id == [2, 5]
+    state = merged.state_dict()
+    for module, parts in adapter.modules.items():
+        wanted = by_torch(base.tensor(f"{module}.weight"), parts, 2.0)
+        np.testing.assert_allclose(state[f"{module}.weight"].numpy(), wanted, rtol=1e-6, atol=1e-7)
+    untouched = base.tensor("model.embed_tokens.weight")
+    np.testing.assert_array_equal(state["model.embed_tokens.weight"].numpy(), untouched)
+    assert AutoTokenizer.from_pretrained(tmp_path / "merged").chat_template == (
+        base.path / "chat_template.jinja"
+    ).read_text()
+
+
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_the_merged_directory_is_a_model_folder_again(
+    toy_model: Callable[[str], Path], made_adapter: Make, tmp_path: Path, model_type: str
+) -> None:
+    base = open_model_folder(toy_model(model_type))
+    write_merged(base, read_adapter(made_adapter(model_type)), tmp_path / "merged", stop_ids=[2])
+    merged = open_model_folder(tmp_path / "merged")
+    merged.check_tensors()
+    assert {k: v for k, v in merged.config.items() if k != "dtype"} == {
+        k: v for k, v in base.config.items() if k != "dtype"
+    }
+    assert list(load_file(tmp_path / "merged" / "model.safetensors")) == list(merged.tensor_names())
+
+
+def test_the_configuration_says_fp32_and_both_places_of_the_rotary_base(
+    toy_model: Callable[[str], Path], made_adapter: Make, tmp_path: Path
+) -> None:
+    base = Path(shutil.copytree(toy_model("llama"), tmp_path / "base"))
+    edit_json(base / "config.json", lambda c: (c.pop("rope_theta"), c.pop("dtype"), c.update(torch_dtype="bfloat16")))
+    write_merged(open_model_folder(base), read_adapter(made_adapter()), tmp_path / "merged", [2])
+    config = json.loads((tmp_path / "merged" / "config.json").read_text())
+    assert (config["dtype"], config["rope_theta"]) == ("float32", 50000.0)
+    assert config["rope_parameters"]["rope_theta"] == 50000.0
+    assert "torch_dtype" not in config
+
+
+def test_a_bf16_base_is_merged_in_fp32(toy_model: Callable[[str], Path], made_adapter: Make, tmp_path: Path) -> None:
+    import ml_dtypes
+
+    folder = Path(shutil.copytree(toy_model("llama"), tmp_path / "base"))
+    half = {n: a.astype(ml_dtypes.bfloat16) for n, a in load_file(folder / "model.safetensors").items()}
+    half["lm_head.weight"] = half["model.embed_tokens.weight"].copy()  # a tied head stored twice
+    save_file(half, folder / "model.safetensors")
+    adapter = read_adapter(made_adapter())
+    write_merged(open_model_folder(folder), adapter, tmp_path / "merged", [2])
+    merged = load_file(tmp_path / "merged" / "model.safetensors")
+    assert "lm_head.weight" not in merged
+    assert {array.dtype for array in merged.values()} == {np.dtype("f4")}
+    wanted = by_torch(half[f"{Q}.weight"].astype(np.float32), adapter.modules[Q], 2.0)
+    np.testing.assert_allclose(merged[f"{Q}.weight"], wanted, rtol=1e-6, atol=1e-7)
+
+
+def test_another_template_takes_the_models_place(
+    toy_model: Callable[[str], Path], made_adapter: Make, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.jinja").write_text("{{ 'mine' }}")
+    base, adapter = open_model_folder(toy_model("llama")), read_adapter(made_adapter())
+    write_merged(base, adapter, tmp_path / "merged", [2], tmp_path / "mine.jinja")
+    assert (tmp_path / "merged" / "chat_template.jinja").read_text() == "{{ 'mine' }}"
+
+
+def test_an_adapter_of_another_model_is_refused_with_every_module(
+    toy_model: Callable[[str], Path], made_adapter: Make, tmp_path: Path
+) -> None:
+    def change(tensors: dict[str, Any], facts: dict[str, Any]) -> None:
+        tensors[f"{Q}.lora_A"] = tensors[f"{Q}.lora_A"][:, :32]
+        for name in [name for name in tensors if "layers.1.mlp.up_proj" in name]:
+            tensors[name.replace("layers.1", "layers.7")] = tensors.pop(name)
+        facts["targets"] = [t.replace("layers.1.mlp.up_proj", "layers.7.mlp.up_proj") for t in facts["targets"]]
+
+    base, adapter = open_model_folder(toy_model("llama")), read_adapter(made_adapter(change=change))
+    with pytest.raises(StageError) as caught:
+        write_merged(base, adapter, tmp_path / "merged", [2])
+    assert caught.value.message.splitlines()[1:] == [
+        f"  {Q}.lora_A: found (4, 32), wanted (4, 64)",
+        f"  model.layers.7.mlp.up_proj: not a Linear of {base.path}",
+    ]
+    assert not (tmp_path / "merged").exists()
+
+
+def test_a_full_disk_leaves_no_merged_directory(
+    toy_model: Callable[[str], Path], made_adapter: Make, small_disk: Path
+) -> None:
+    (small_disk / "merged").mkdir()
+    (small_disk / "merged" / "old").write_text("old")
+    with pytest.raises(StageError, match=FULL):
+        write_merged(open_model_folder(toy_model("llama")), read_adapter(made_adapter()), small_disk / "merged", [2])
+    assert [p.relative_to(small_disk).as_posix() for p in sorted(small_disk.rglob("*"))] == ["merged", "merged/old"]
