@@ -46,6 +46,8 @@ def activate() -> Blas:
         return Blas("accelerate")
     if "mlx.core" in sys.modules:  # its symbols are bound already
         return Blas("reference")
+    # Read once, when OpenMP loads: a thread that waits must sleep. On two busy cores a toy update took 4.8 s spinning.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     for name, library in _candidates():
         try:
             ctypes.CDLL(library, mode=os.RTLD_GLOBAL | os.RTLD_NOW)

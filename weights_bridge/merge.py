@@ -68,7 +68,9 @@ def check_fit(base: ModelFolder, adapter: Adapter) -> None:
         raise all_at_once("the adapter does not fit the model:", faults, hint="use the base model it was trained on")
 
 
-def write_merged(base: ModelFolder, adapter: Adapter, out: Path, stop_ids: list[int]) -> None:
+def write_merged(
+    base: ModelFolder, adapter: Adapter, out: Path, stop_ids: list[int], template: Path | None = None
+) -> None:
     """Write the merged model as a Hugging Face directory in fp32, whole or not at all.
 
     Args:
@@ -76,6 +78,7 @@ def write_merged(base: ModelFolder, adapter: Adapter, out: Path, stop_ids: list[
         adapter: what was trained.
         out: the directory to make; weights, configuration, generation configuration, tokenizer and template.
         stop_ids: what ends an answer; the generation configuration names them even where the base's did not.
+        template: a Jinja file that was used in place of the model's own template.
     """
     shapes = {name: base.architecture.torch_shapes(base.config)[name] for name in _written_names(base)}
     with folder_written_whole(out) as new:
@@ -84,6 +87,8 @@ def write_merged(base: ModelFolder, adapter: Adapter, out: Path, stop_ids: list[
         for name in TOKENIZER_FILES:
             if (base.path / name).is_file():
                 shutil.copyfile(base.path / name, new / name)
+        if template is not None:
+            shutil.copyfile(template, new / "chat_template.jinja")
         generation = read_json(new / "generation_config.json") if (new / "generation_config.json").is_file() else {}
         write_json(new / "generation_config.json", generation | {"eos_token_id": stop_ids})
         config = read_json(base.path / "config.json") | {"dtype": "float32"}

@@ -16,7 +16,7 @@ from mlx_sentis.training import adapters, checkpoints, events
 from mlx_sentis.training.batches import Batch, epoch_order, make_batch
 from mlx_sentis.training.definitions import CausalLM
 from mlx_sentis.training.prefix import shared_prefix_tokens
-from mlx_sentis.training.step import StepResult, arrays_of, loss_of_batch, make_train_step
+from mlx_sentis.training.step import StepResult, arrays_of, loss_of_batch, make_train_step, number
 from weights_bridge.errors import StageError
 from weights_bridge.settings import Settings, TrainSettings
 
@@ -84,7 +84,7 @@ def mean_loss(model: CausalLM, batches: Sequence[Batch]) -> float:
     """Return the mean loss over the labelled tokens of some batches, nats."""
     total, tokens = 0.0, 0
     for batch in batches:
-        total += loss_of_batch(model, arrays_of(batch)).item() * batch.trained_tokens  # pyright: ignore
+        total += number(loss_of_batch(model, arrays_of(batch))) * batch.trained_tokens
         tokens += batch.trained_tokens
     return total / tokens
 
@@ -165,7 +165,7 @@ class Trainer:
             self.losses.append(result.loss)
             self.tokens_computed += batch.prefix.size + batch.rows.size
             self.tokens_plain += batch.rows.size + batch.rows.shape[0] * batch.prefix.size
-            rate = float(self.schedule(mx.array(self.step)).item())
+            rate = number(self.schedule(mx.array(self.step)))
             seconds = round(time.monotonic() - began, 4)
             figures = (result.loss, rate, result.grad_norm, result.magnitude, batch.trained_tokens, seconds)
             self.tell(events.StepDone(self.step, epoch, *figures))

@@ -80,6 +80,11 @@ def loss_of_batch(model: CausalLM, arrays: Arrays) -> mx.array:
     return loss_of_embeddings(model, shared, model.embed(rows), *rest)
 
 
+def number(array: mx.array) -> float:
+    """Return a scalar array's value."""
+    return float(array.item())  # pyright: ignore[reportArgumentType] - MLX's scalar may be complex, ours is not
+
+
 def global_norm(tree: Any) -> mx.array:
     """Return the L2 norm over all arrays of a tree."""
     arrays: list[mx.array] = [array for _, array in tree_flatten(tree)]  # pyright: ignore
@@ -118,6 +123,6 @@ def make_train_step(
     def train_step(batch: Batch) -> StepResult:
         results = run(arrays_of(batch))
         mx.eval(results, state)
-        return StepResult(*(float(result.item()) for result in results))  # pyright: ignore[reportArgumentType]
+        return StepResult(*(number(result) for result in results))
 
     return train_step
