@@ -13,9 +13,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from weights_bridge.errors import StageError
+from weights_bridge.errors import BudgetMissedError, StageError
 
 NO_BARS = {"TQDM_DISABLE": "1"}  # any value disables, "0" too: stages that show bars must not have it
+ERRORS = {error.exit_code: error for error in (StageError, BudgetMissedError)}
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -44,9 +45,9 @@ def run_child(module: str, request: dict[str, Any], request_file: Path) -> None:
     done = subprocess.run(command, env=environment() | NO_BARS, stderr=subprocess.PIPE, text=True)
     if done.returncode == 0:
         return
-    if done.returncode == StageError.exit_code and "\nchild error: " in "\n" + done.stderr:
-        said = json.loads(("\n" + done.stderr).rpartition("\nchild error: ")[2])
-        raise StageError(said["message"], hint=said["hint"])
+    if done.returncode in ERRORS and "\nchild error: " in "\n" + done.stderr:
+        said = json.loads(("\n" + done.stderr).rpartition("\nchild error: ")[2].splitlines()[0])
+        raise ERRORS[done.returncode](said["message"], hint=said["hint"])
     if done.returncode < 0:
         raise StageError(f"{module}: ended by signal {-done.returncode}", hint="close other programs: memory ran out?")
     raise RuntimeError(f"{module} failed:\n{done.stderr}")
@@ -59,7 +60,7 @@ def main(module: str, request_file: str) -> int:
         importlib.import_module(module).answer(request)
     except StageError as error:
         print("child error: " + json.dumps({"message": error.message, "hint": error.hint}), file=sys.stderr)
-        return StageError.exit_code
+        return error.exit_code
     return 0
 
 

@@ -42,9 +42,7 @@ def test_the_scale_is_alpha_over_rank(made_adapter: Make, rank: int, alpha: floa
 
 def test_a_dora_without_a_magnitude_is_refused_by_module(made_adapter: Make) -> None:
     message = refusal(made_adapter(change=lambda tensors, facts: tensors.pop(f"{Q}.magnitude")))
-    assert message.splitlines()[1:] == [
-        f"  {Q}: found ['lora_A', 'lora_B'], wanted ['lora_A', 'lora_B', 'magnitude']"
-    ]
+    assert message.splitlines()[1:] == [f"  {Q}: found ['lora_A', 'lora_B'], wanted ['lora_A', 'lora_B', 'magnitude']"]
 
 
 def test_a_lora_with_a_magnitude_is_refused(made_adapter: Make) -> None:
@@ -75,10 +73,15 @@ def test_a_module_the_metadata_names_and_one_it_does_not_are_refused(made_adapte
         facts["targets"] = ["model.layers.9.mlp.up_proj", *facts["targets"][1:]]
 
     lines = refusal(made_adapter(change=change)).splitlines()[1:]
-    assert lines == [f"  {Q}: not among the metadata's targets", "  model.layers.9.mlp.up_proj: missing, the metadata names it"]
+    assert lines == [
+        f"  {Q}: not among the metadata's targets",
+        "  model.layers.9.mlp.up_proj: missing, the metadata names it",
+    ]
 
 
-def test_a_file_of_another_kind_is_refused(made_adapter: Make, toy_model: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_file_of_another_kind_is_refused(
+    made_adapter: Make, toy_model: Callable[[str], Path], tmp_path: Path
+) -> None:
     assert "no `adapter` facts" in refusal(made_adapter(change=lambda tensors, facts: facts.clear()))
     assert "no `adapter` facts" in refusal(toy_model("llama") / "model.safetensors")
     (tmp_path / "x").write_text("hello")

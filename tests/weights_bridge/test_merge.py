@@ -77,9 +77,10 @@ def test_transformers_loads_the_merged_directory_with_no_key_missing_or_unexpect
         np.testing.assert_allclose(state[f"{module}.weight"].numpy(), wanted, rtol=1e-6, atol=1e-7)
     untouched = base.tensor("model.embed_tokens.weight")
     np.testing.assert_array_equal(state["model.embed_tokens.weight"].numpy(), untouched)
-    assert AutoTokenizer.from_pretrained(tmp_path / "merged").chat_template == (
-        base.path / "chat_template.jinja"
-    ).read_text()
+    assert (
+        AutoTokenizer.from_pretrained(tmp_path / "merged").chat_template
+        == (base.path / "chat_template.jinja").read_text()
+    )
 
 
 @pytest.mark.parametrize("model_type", MODEL_TYPES)

@@ -1,0 +1,73 @@
+"""The BLAS under MLX: which one, whether its products are right, and what is said when it is too late."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mlx_sentis import blas
+
+ROOT = Path(__file__).parents[2]
+
+
+def fresh(code: str) -> str:
+    """Run code in a new process and return what it prints."""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_a_fast_blas_is_found_where_torch_is_installed() -> None:
+    found = blas.activate()
+    assert found.is_fast
+    assert found.name in ("torch", "openblas", "accelerate")
+
+
+def test_the_products_of_the_interposed_blas_are_right() -> None:
+    import mlx.core as mx
+
+    a, b = (np.random.default_rng(s).standard_normal((300, 257)).astype(np.float32) for s in (0, 1))
+    for left, right in ((a, b.T), (a.T, b), (a[:1], b.T), (a[:, :1], b[:, :1].T)):
+        with mx.stream(mx.cpu):
+            got = np.array(mx.array(left) @ mx.array(right))
+        wanted = left.astype(np.float64) @ right.astype(np.float64)
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=3e-5)
+
+
+def test_after_mlx_is_imported_it_is_too_late_and_said_so() -> None:
+    code = "import mlx.core; from mlx_sentis.blas import activate; print(activate())"
+    name = "accelerate" if sys.platform == "darwin" else "reference"  # macOS needs nothing of this
+    assert fresh(code) == f"Blas(name='{name}', library='')"
+
+
+def test_the_training_package_activates_it_without_importing_torch() -> None:
+    code = (
+        "import sys, json; from mlx_sentis.training import BLAS, definitions; "
+        "print(json.dumps([BLAS.name, 'torch' in sys.modules, 'mlx.core' in sys.modules]))"
+    )
+    name, torch, mlx = json.loads(fresh(code))
+    assert name in ("torch", "openblas", "accelerate")
+    assert (torch, mlx) == (False, True)
+
+
+def test_doctor_measures_the_fast_blas_and_not_the_reference() -> None:
+    # an import of MLX before the BLAS would say "reference"
+    answer = json.loads(fresh("import sys; sys.argv = ['m', 'doctor', '--json']; import cli; cli.main()"))
+    assert answer["schema"] == "mlx-sentis/doctor/1"
+    assert answer["blas"]["fast"] is True
+    assert answer["gflops_1024"]["mlx"] > 0
+    assert answer["advice"] == [] or "GB free" in answer["advice"][0]
+
+
+def test_without_a_library_the_reference_remains(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.delitem(sys.modules, "mlx.core", raising=False)
+    monkeypatch.setattr(blas, "_candidates", lambda: [("openblas", "libnowhere.so.0")])
+    found = blas.activate.__wrapped__()
+    assert (found.name, found.is_fast) == ("reference", False)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert blas.activate.__wrapped__().name == "accelerate"

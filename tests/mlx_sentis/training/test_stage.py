@@ -1,0 +1,186 @@
+"""`train` as a command on prepared data: what it writes, what it prints, what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import pytest
+from click.testing import Result
+from helpers import call, edit_json
+
+from mlx_sentis.training import step
+from mlx_sentis.training.checkpoints import adapter_of
+from mlx_sentis.training.stage import require_known_ids
+from weights_bridge.adapter_file import read_adapter
+from weights_bridge.errors import StageError
+from weights_bridge.files import read_json, read_jsonl, write_jsonl
+from weights_bridge.run_folder import RunFolder
+from weights_bridge.settings import resolve
+
+SMALL = ("--set", "train.epochs=2", "--set", "train.batch_rows=8", "--set", "adapter.rank=4")
+
+
+@pytest.fixture(scope="session")
+def prepared(toy_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Prepared data of toy llama. Copy it before changing it."""
+    folder = tmp_path_factory.mktemp("prepared")
+    rows = [{"prompt": f"Open gate number {i}", "completion": f"Gate {i} is open."} for i in range(40)]
+    write_jsonl(folder / "rows.jsonl", rows)
+    result = call("prepare", folder / "rows.jsonl", "--model", toy_model("llama"), "--out", folder / "data")
+    assert result.exit_code == 0, result.output
+    return folder / "data"
+
+
+@pytest.fixture
+def run(prepared: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(prepared, tmp_path / "run"))
+
+
+def train(run: Path, *words: object, data: Path | None = None) -> Result:
+    return call("train", "--data", data or run, "--out", run, *SMALL, *words)
+
+
+def test_a_run_is_trained_recorded_and_told(run: Path) -> None:
+    result = train(run, "--json")
+    assert result.exit_code == 0, result.output
+    answer = json.loads(result.stdout)
+    entry = RunFolder(run).manifest()["stages"]["train"]
+    log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    losses = [line["train/loss"] for line in log if line["event"] == "step"]
+    assert answer["schema"] == "mlx-sentis/train/1"
+    assert {key: value for key, value in answer.items() if key != "schema"} == entry["facts"]
+    assert (answer["updates"], answer["first_loss"], answer["last_loss"]) == (len(losses), losses[0], losses[-1])
+    assert "checkpoints/6/adapter.safetensors" in entry["outputs"]
+    assert {"log.jsonl", "checkpoints/3/adapter.safetensors"} < entry["outputs"].keys()
+    assert {"data/train.jsonl", "recipe.json", "prompt_contract.json"} < entry["inputs"].keys()
+    assert any(name.endswith("model.safetensors") for name in entry["inputs"])
+    assert RunFolder(run).altered() == []
+    assert read_adapter(adapter_of(run)).facts["type"] == "dora"
+    assert adapter_of(run, "last").resolve() == (run / "checkpoints/6/adapter.safetensors").resolve()
+    assert "train/loss=" in result.stderr  # the bar makes way for the document
+
+
+def test_the_bar_goes_to_stdout_by_default_and_the_story_does_not(run: Path) -> None:
+    result = train(run)
+    assert re.search(r"\rStep 6, Epoch 1: 100%\|.*train/lora_magnitude=", result.stdout)
+    assert result.stdout.splitlines()[-1].startswith(f"{run}: 6 updates in ")
+    assert "train/loss" not in result.stderr
+    assert "dora of rank 4 on 14 modules" in result.stderr
+
+
+def test_progress_as_json_lines_is_one_object_a_line(run: Path) -> None:
+    lines = train(run, "--progress", "jsonl").stdout.splitlines()
+    assert [json.loads(line)["event"] for line in lines[:2]] == ["started", "epoch_started"]
+    assert lines[:-1] == (run / "log.jsonl").read_text().splitlines()
+
+
+def test_progress_can_be_off(run: Path) -> None:
+    result = train(run, "--progress", "off", "-q")
+    assert result.stderr == ""
+    assert len(result.stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize("where", ["stdout", "jsonl"])
+def test_two_things_cannot_have_stdout(run: Path, where: str) -> None:
+    result = train(run, "--json", "--progress", where)
+    assert result.exit_code == 2
+    assert not (run / "config.toml").exists()
+
+
+def test_a_second_folder_gets_a_copy_of_the_data_and_stands_alone(prepared: Path, tmp_path: Path) -> None:
+    result = train(tmp_path / "other", "--progress", "off", data=prepared)
+    assert result.exit_code == 0, result.output
+    assert list(RunFolder(tmp_path / "other").manifest()["stages"]) == ["data", "train"]
+    for name in ("recipe.json", "prompt_contract.json", "data/train.jsonl"):
+        assert (tmp_path / "other" / name).read_bytes() == (prepared / name).read_bytes()
+
+
+def test_settings_of_a_run_are_kept_and_a_flag_changes_one(run: Path) -> None:
+    resolve(overrides=("model.name=mine", "adapter.type=lora", "train.epochs=5")).write(run / "config.toml")
+    assert train(run, "--progress", "off").exit_code == 0
+    kept = resolve(file=run / "config.toml").settings
+    assert (kept.model.name, kept.adapter.type, kept.train.epochs) == ("mine", "lora", 2)
+    assert read_adapter(adapter_of(run)).facts["type"] == "lora"
+
+
+def test_training_again_gives_the_same_adapter_and_replaces_the_entry(run: Path) -> None:
+    train(run, "--progress", "off")
+    first = adapter_of(run, "last").read_bytes()
+    train(run, "--progress", "off")
+    assert adapter_of(run, "last").read_bytes() == first
+    assert RunFolder(run).altered() == []
+
+
+# --- refusals: exit 1, a line and a hint, nothing trained
+
+
+def refused(result: Result, message: str) -> None:
+    assert result.exit_code == 1, result.output
+    assert re.search(message, result.stderr), result.stderr
+    assert "\n  hint: " in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_fewer_rows_than_a_batch_are_refused_before_the_weights_are_read(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mlx_sentis.training.stage.load_causal_lm", lambda folder: pytest.fail("weights were read"))
+    count = len(read_jsonl(run / "data" / "train.jsonl"))
+    refused(train(run, "--set", f"train.batch_rows={count + 1}"), f"split train: {count} rows are fewer than one batch")
+
+
+def test_a_folder_that_holds_no_prepared_data_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    refused(
+        train(tmp_path / "run", data=tmp_path / "empty"), "not prepared data .*recipe.json, prompt_contract.json, data"
+    )
+    refused(train(tmp_path / "empty"), "no such file")
+    assert not (tmp_path / "run").exists()
+
+
+def test_another_model_than_the_datas_is_refused(run: Path) -> None:
+    refused(train(run, "--model", "else"), "--model else: the data was prepared for ")
+
+
+def test_a_broken_prompt_contract_is_refused_before_the_first_update(run: Path) -> None:
+    def change(contract: dict[str, Any]) -> None:
+        contract["ids"][3] += 1
+
+    edit_json(run / "prompt_contract.json", change)
+    # a folder without a manifest: the contract itself must notice
+    (run / "manifest.json").unlink(missing_ok=True)
+    refused(train(run), "the prompt contract does not hold before step 1")
+    assert not (run / "checkpoints").exists()
+
+
+def test_a_target_that_matches_nothing_is_refused(run: Path) -> None:
+    refused(train(run, "--set", "adapter.targets=q_porj"), "'q_porj' matches no Linear module")
+
+
+def test_ids_beyond_the_vocabulary_are_refused_by_row() -> None:
+    rows = [{"id": "train-0001", "ids": [1, 423]}, {"id": "train-0002", "ids": [424, 2]}]
+    require_known_ids(rows, 425)
+    with pytest.raises(StageError, match="vocabulary of 424:\n  train-0002: token id 424"):
+        require_known_ids(rows, 424)
+
+
+def test_a_loss_that_is_not_finite_leaves_no_entry_and_says_where(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step, "loss_of_batch", lambda *words: mx.array(mx.nan))
+    refused(train(run), r"update 1, epoch 0: loss is nan; rows train-\d{4}, train-\d{4}, .*; nothing trained")
+    manifest = RunFolder(run).manifest()["stages"]
+    assert "train" not in manifest
+    assert json.loads((run / "log.jsonl").read_text().splitlines()[-1])["event"] == "stopped"
+    with pytest.raises(StageError, match="no such checkpoint"):
+        adapter_of(run)
+
+
+def test_a_checkpoint_that_is_not_there_is_refused(run: Path) -> None:
+    with pytest.raises(StageError, match=r"checkpoints/7/adapter\.safetensors: no such checkpoint"):
+        adapter_of(run, "7")
+    assert read_json(run / "recipe.json")["architecture"] == "llama"

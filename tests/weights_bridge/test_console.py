@@ -1,0 +1,101 @@
+"""How a command speaks: stdout, stderr, exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+from click.testing import CliRunner, Result
+
+from weights_bridge.console import Output, command
+from weights_bridge.errors import BudgetMissedError, StageError
+
+ROOT = Path(__file__).parents[2]
+
+
+@command("say", examples=("say hello", "say --json hello"))
+@click.argument("word")
+def say(output: Output, word: str) -> None:
+    """Say a word."""
+    output.story("thinking")
+    if word == "bad":
+        raise StageError("word: found 'bad', wanted another", hint="say good")
+    if word == "missed":
+        raise BudgetMissedError("70 dB is below 90 dB")
+    if word == "bug":
+        raise RuntimeError("a bug")
+    output.answer("word", {"word": word}, f"the word is {word}")
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(say, list(words))
+
+
+def test_the_answer_goes_to_stdout_and_the_story_to_stderr() -> None:
+    result = run("ñ東")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "the word is ñ東\n", "thinking\n")
+
+
+def test_quiet_leaves_the_answer_alone() -> None:
+    result = run("-q", "yes")
+    assert (result.stdout, result.stderr) == ("the word is yes\n", "")
+
+
+def test_json_is_one_document_with_a_schema_in_real_characters() -> None:
+    result = run("--json", "ñ東")
+    assert json.loads(result.stdout) == {"schema": "mlx-sentis/word/1", "word": "ñ東"}
+    assert "ñ東" in result.stdout
+    assert next(iter(json.loads(result.stdout))) == "schema"
+
+
+def test_a_users_mistake_is_a_line_a_hint_and_exit_1() -> None:
+    result = run("-q", "bad")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "error: word: found 'bad', wanted another\n  hint: say good\n"
+
+
+def test_a_missed_budget_is_exit_3() -> None:
+    result = run("-q", "missed")
+    assert (result.exit_code, result.stderr) == (3, "error: 70 dB is below 90 dB\n")
+
+
+def test_wrong_use_is_exit_2() -> None:
+    assert run().exit_code == 2
+    assert run("a", "b").exit_code == 2
+    assert run("--colour", "a").exit_code == 2
+
+
+def test_a_bug_keeps_its_traceback() -> None:
+    assert isinstance(run("bug").exception, RuntimeError)
+
+
+def test_help_ends_in_two_examples() -> None:
+    for flag in ("-h", "--help"):
+        lines = [line.strip() for line in run(flag).stdout.rstrip().splitlines()]
+        assert lines[-3:] == ["Examples:", "$ mlx-sentis say hello", "$ mlx-sentis say --json hello"]
+
+
+LONG = """
+from weights_bridge.console import command
+@command("long", examples=("a", "b"))
+def long(output):
+    "Say much."
+    for line in range(100_000):
+        output.answer("x", {}, "a long line of text to fill a pipe")
+long()
+"""
+
+
+def test_a_reader_that_leaves_is_no_failure() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", LONG], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(30) == 0
+        assert process.stderr.read() == b""
