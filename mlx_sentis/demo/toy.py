@@ -130,7 +130,8 @@ def write_toy_model(folder: Path, model_type: str, *, seed: int = 0) -> Path:
     gemma = model_type == "gemma3_text"
     stop = "<end_of_turn>" if gemma else "<|im_end|>"
     bos = "<bos>" if gemma else "<|endoftext|>"
-    stop_id, bos_id = tokenizer.token_to_id(stop), tokenizer.token_to_id(bos)
+    ids = tokenizer.get_vocab()
+    stop_id, bos_id = ids[stop], ids[bos]
     config = toy_config(model_type, tokenizer.get_vocab_size(), stop_id, bos_id)
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
