@@ -33,8 +33,9 @@ slow: $(READY)
 demo: $(READY)
 	$(BIN)/mlx-sentis run --out runs/demo
 
+# RUN=runs/demo renews the measured figures and the picture as well
 readme: $(READY)
-	$(BIN)/python tests/readme_blocks.py
+	$(BIN)/python tests/readme_blocks.py $(RUN)
 
 clean:
 	rm -rf .venv build dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis

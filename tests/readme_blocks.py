@@ -1,8 +1,12 @@
-"""The parts of README.md that are generated: between `<!-- NAME -->` and `<!-- /NAME -->`. Run it to renew them."""
+"""The parts of README.md that are generated: between `<!-- NAME -->` and `<!-- /NAME -->`. Run it to renew them.
+
+With a finished run's folder it also renews what was measured, and the picture: `python tests/readme_blocks.py RUN`.
+"""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,32 +15,78 @@ from click.testing import CliRunner
 
 import cli
 from converters import families
+from parity.report import verdict_rows
+from weights_bridge.files import read_json
 
 README = Path(__file__).resolve().parent.parent / "README.md"
+PICTURE = README.parent / "docs" / "demo-run.png"
+PLOTS = ("loss.png", "error_by_layer.png")
+PICTURE_WIDTH = 1800  # pixels, both plots
 WIDTH = "80"  # click wraps at the terminal's width
 
 
-def main() -> None:
-    """Write README.md anew when a block has changed."""
+def main(run: Path | None = None) -> None:
+    """Write README.md anew when a block has changed; with a run, its figures and the picture too."""
     text = README.read_text(encoding="utf-8")
     new = renewed(text)
+    if run is not None:
+        new = with_block(new, "measured", measured(run))
+        draw_picture(run / "parity" / "plots")
     if new != text:
         README.write_text(new, encoding="utf-8")
     print("README.md:", "up to date" if new == text else "blocks renewed")
 
 
 def renewed(text: str) -> str:
-    """Return a README's text with every generated block as it should be.
+    """Return a README's text with every block that needs no run as it should be.
 
     Raises:
         ValueError: a block's marks are missing or occur twice.
     """
     for name, block in {"families": families_table(), "commands": command_list(), "help": help_blocks()}.items():
-        marked = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-        if len(marked.findall(text)) != 1:
-            raise ValueError(f"README.md: wanted one pair of marks <!-- {name} --> and <!-- /{name} -->")
-        text = marked.sub(lambda found, block=block: f"{found[1]}{block}\n{found[2]}", text)
+        text = with_block(text, name, block)
     return text
+
+
+def with_block(text: str, name: str, block: str) -> str:
+    """Return a text with one block between its marks replaced.
+
+    Raises:
+        ValueError: its marks are missing or occur twice.
+    """
+    marked = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+    if len(marked.findall(text)) != 1:
+        raise ValueError(f"README.md: wanted one pair of marks <!-- {name} --> and <!-- /{name} -->")
+    return marked.sub(lambda found: f"{found[1]}{block}\n{found[2]}", text)
+
+
+def measured(run: Path) -> str:
+    """Return a run's verdicts and costs as a table, with the day and the versions."""
+    report = read_json(run / "parity" / "report.json")
+    stages = report["stages"]
+    minutes = sum(entry["seconds"] for entry in stages.values()) / 60
+    peak, largest = max((entry["peak_memory_gib"], name) for name, entry in stages.items())
+    slowest, entry = max(stages.items(), key=lambda item: item[1]["seconds"])
+    cost = f"{minutes:.1f} min, of them {entry['seconds'] / 60:.1f} in {slowest}; peak {peak:.1f} GiB in {largest}"
+    rows = [("all stages", "", cost), *verdict_rows(report)]
+    lines = ["| check | verdict | figure |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)]
+    found = report["versions"]
+    names = ("python", "mlx", "mlx-lm", "torch", "transformers", "onnxruntime")
+    made = ", ".join(f"{name} {found[name]}" for name in names)
+    return "\n".join([*lines, "", f"Run of {max(one['finished'] for one in stages.values())[:10]} on {found['system']}: {made}."])
+
+
+def draw_picture(plots: Path) -> None:
+    """Write the README's picture: a run's two plots side by side."""
+    from PIL import Image
+
+    images = [Image.open(plots / name).convert("RGB") for name in PLOTS]
+    sheet = Image.new("RGB", (sum(image.width for image in images), max(image.height for image in images)), "white")
+    for at, image in enumerate(images):
+        sheet.paste(image, (sum(before.width for before in images[:at]), 0))
+    small = sheet.resize((PICTURE_WIDTH, round(sheet.height * PICTURE_WIDTH / sheet.width)), Image.Resampling.LANCZOS)
+    PICTURE.parent.mkdir(exist_ok=True)
+    small.quantize(64, dither=Image.Dither.NONE).save(PICTURE, optimize=True)
 
 
 def families_table() -> str:
@@ -87,4 +137,4 @@ def help_of(words: tuple[str, ...]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(Path, sys.argv[1:2]))

@@ -170,6 +170,13 @@ def test_ids_beyond_the_vocabulary_are_refused_by_row() -> None:
         require_known_ids(rows, 424)
 
 
+def test_data_with_an_id_beyond_the_vocabulary_is_not_trained_on(run: Path) -> None:
+    rows = read_jsonl(run / "data" / "valid.jsonl")
+    rows[-1]["ids"][-1] = 5000
+    write_jsonl(run / "data" / "valid.jsonl", rows)
+    refused(train(run), rf"vocabulary of \d+:\n  {rows[-1]['id']}: token id 5000")
+
+
 def test_a_loss_that_is_not_finite_leaves_no_entry_and_says_where(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step, "loss_of_batch", lambda *words: mx.array(mx.nan))
     refused(train(run), r"update 1, epoch 0: loss is nan; rows train-\d{4}, train-\d{4}, .*; nothing trained")
