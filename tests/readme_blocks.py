@@ -73,7 +73,8 @@ def measured(run: Path) -> str:
     found = report["versions"]
     names = ("python", "mlx", "mlx-lm", "torch", "transformers", "onnxruntime")
     made = ", ".join(f"{name} {found[name]}" for name in names)
-    return "\n".join([*lines, "", f"Run of {max(one['finished'] for one in stages.values())[:10]} on {found['system']}: {made}."])
+    day = max(one["finished"] for one in stages.values())[:10]
+    return "\n".join([*lines, "", f"Run of {day} on {found['system']}: {made}."])
 
 
 def draw_picture(plots: Path) -> None:
