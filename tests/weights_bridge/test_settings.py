@@ -153,7 +153,7 @@ def test_the_written_file_gives_the_same_settings_and_names_each_origin(tmp_path
     lines = (tmp_path / "config.toml").read_text(encoding="utf-8").splitlines()
     assert "learning_rate = 3e-05 # flag" in lines
     assert 'targets = ["q_proj", "v_proj"] # file npc.toml' in lines
-    assert "epochs = 3 # default" in lines
+    assert f"epochs = {Settings().train.epochs} # default" in lines
 
 
 def test_the_written_file_lists_every_key(tmp_path: Path) -> None:
