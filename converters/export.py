@@ -14,7 +14,7 @@ from converters.families import causal_lm
 from converters.tracing import trace
 from converters.weights import check_fit, fill, store_as_fp16
 from weights_bridge.errors import StageError
-from weights_bridge.files import write_json
+from weights_bridge.files import write_json, written_whole
 from weights_bridge.model_folder import ModelFolder, layer_kinds, open_model_folder
 from weights_bridge.settings import ExportSettings
 
@@ -51,13 +51,10 @@ def export_model(model: Path, out: Path, settings: ExportSettings, contract_out:
         "tensors_left_out": left,
         "topology_sha256": onnx_file.topology_sha256(graph),
     }
-    onnx_writer.write_model(out, graph, fill(folder, graph, sources))
-    try:
-        read_back(out, contract)
-        write_json(contract_out, contract)
-    except BaseException:
-        out.unlink(missing_ok=True)
-        raise
+    with written_whole(out) as beside:  # an earlier file stays until this one is read back
+        onnx_writer.write_model(beside, graph, fill(folder, graph, sources))
+        read_back(beside, contract)
+    write_json(contract_out, contract)
     return contract
 
 

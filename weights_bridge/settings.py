@@ -61,7 +61,7 @@ class AdapterSettings:
 class TrainSettings:
     """How it is trained."""
 
-    epochs: int = at_least(3, 1)
+    epochs: int = at_least(2, 1)
     batch_rows: int = at_least(16, 1)
     learning_rate: float = above_zero(5e-4)
     weight_decay: float = at_least(0.0, 0)
