@@ -4,8 +4,9 @@ What is compared, in this order:
 1. the prompt contract and the rows' masks, rendered again from the merged directory's own template;
 2. the merged directory against base + adapter: configuration and every tensor, exactly;
 3. forward: MLX (base + adapter as trained) against torch (merged directory): hidden states by layer, logits;
-4. backward: the trainer's own loss (shared prefix, head at labels) against plain torch autograd: the loss, the
-   gradient of every adapter tensor and of the input embeddings.
+4. backward: the trainer's own loss (shared prefix, head at labels) against plain torch autograd in float64: the
+   loss, the gradient of every adapter tensor and of the input embeddings; on the same prompts with other rows'
+   answers, where gradients are large (see `gate_rows.crossed`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 from parity.budgets import Budgets, load_budgets
 from parity.children import run_child
 from parity.gate_request import GateRequest
-from parity.gate_rows import choose_rows
+from parity.gate_rows import choose_rows, crossed
 from weights_bridge.adapter_file import read_adapter
 from weights_bridge.compare import Array, GateReport, GateResult, compare
 from weights_bridge.files import read_json, read_jsonl, sha256_of
@@ -29,6 +30,7 @@ from weights_bridge.model_folder import ModelFolder, open_model_folder
 from weights_bridge.run_folder import RunFolder, versions
 from weights_bridge.settings import ParitySettings
 
+Row = dict[str, Any]
 ROWS_RENDERED = 2000
 NUMERIC_KEYS = (
     *("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
@@ -55,18 +57,21 @@ def measure_a0(run: RunFolder, settings: ParitySettings, which: str = "best") ->
     base, merged = open_model_folder(Path(recipe["model"]["path"])), run.path("merged")
     adapter = adapter_of(run.root, which)
     window = base.config.get("sliding_window") if base.architecture.sliding else None
-    rows = choose_rows(read_jsonl(run.path("data", "train.jsonl")), settings.fixture_rows, window)
+    prepared = read_jsonl(run.path("data", "train.jsonl"))
+    rows = choose_rows(prepared, settings.fixture_rows, window)
+    backward_rows = crossed(rows, prepared[::-1])
     report = GateReport("a0")
     report.facts |= {"rows": [row["id"] for row in rows], "row_tokens": [len(row["ids"]) for row in rows]}
+    report.facts["backward_rows"] = [row["id"] for row in backward_rows]
     report.facts["merged_sha256"] = {p.name: sha256_of(p) for p in sorted(merged.iterdir()) if p.is_file()}
     report.facts["versions"] = versions()
     report.results += prompt_results(run, recipe)
     report.results += bridge_results(base, adapter, merged)
-    mlx, torch = both_sides(base, merged, adapter, rows, int(recipe["pad_id"]))
+    mlx, torch = both_sides(base, merged, adapter, (rows, backward_rows), int(recipe["pad_id"]))
     budgets = load_budgets(base.config["model_type"])
     forward, depth = forward_results(mlx, torch, len(rows), budgets)
     report.results += forward
-    report.results += backward_results(mlx, torch, rows, budgets)
+    report.results += backward_results(mlx, torch, len(backward_rows), budgets)
     report.facts["error_by_layer"] = depth
     report.facts["loss"] = {"mlx": float(mlx["loss"]), "torch": float(torch["loss"])}
     return report
@@ -125,16 +130,24 @@ def _tensor_detail(name: str, wanted: Array, found: Array) -> str:
 
 
 def both_sides(
-    base: ModelFolder, merged: Path, adapter: Path, rows: list[dict[str, Any]], pad_id: int
+    base: ModelFolder, merged: Path, adapter: Path, rows: tuple[list[Row], list[Row]], pad_id: int
 ) -> tuple[Mapping[str, Array], Mapping[str, Array]]:
-    """Run MLX and torch, each in its own process, and return what they wrote."""
-    slim = [{key: row[key] for key in ("id", "ids", "trained")} for row in rows]
+    """Run MLX and torch, each in its own process, on (forward rows, backward rows); return what they wrote."""
+    forward, backward = ([{key: row[key] for key in ("id", "ids", "trained")} for row in some] for some in rows)
     answers = []
     with tempfile.TemporaryDirectory(prefix="mlx-sentis-a0-") as work:
         for side in ("mlx", "torch"):
             out = Path(work) / f"{side}.npz"
-            paths = (str(base.path), str(merged), str(adapter))
-            request = GateRequest(*paths, slim, pad_id, base.config["vocab_size"], str(out))
+            request = GateRequest(
+                base=str(base.path),
+                merged=str(merged),
+                adapter=str(adapter),
+                rows=forward,
+                backward_rows=backward,
+                pad_id=pad_id,
+                vocabulary=base.config["vocab_size"],
+                out=str(out),
+            )
             run_child(f"parity.runners.{side}_gate", request.as_json(), Path(work) / f"{side}.json")
             with np.load(out) as npz:
                 answers.append({name: npz[name] for name in npz.files})
@@ -171,7 +184,7 @@ def forward_results(
 
 
 def backward_results(
-    mlx: Mapping[str, Array], torch: Mapping[str, Array], rows: list[dict[str, Any]], budgets: Budgets
+    mlx: Mapping[str, Array], torch: Mapping[str, Array], rows: int, budgets: Budgets
 ) -> list[GateResult]:
     """Compare the loss and every gradient."""
     results = [compare("backward loss", torch["loss"], mlx["loss"], budgets.backward_db, where="loss")]
@@ -183,7 +196,7 @@ def backward_results(
         else:
             reason = "missing" if name in torch else "extra"
             results.append(GateResult(f"backward {short}", False, reason, where=short))
-    return results + embedding_results(mlx, torch, len(rows), budgets)
+    return results + embedding_results(mlx, torch, rows, budgets)
 
 
 def embedding_results(

@@ -49,7 +49,7 @@ def gate_a0(run: RunFolder, settings: ParitySettings, which: str = "best") -> Ga
     """
     from parity.a0 import measure_a0
 
-    inputs = [run.path("merged"), run.path("data", "train.jsonl"), run.path("prompt_contract.json")]
+    inputs = [run.path("merged"), run.path("data"), run.path("prompt_contract.json")]
     with run.stage("a0", inputs) as stage:
         report = measure_a0(run, settings, which)
         write_json(run.path("parity", "a0.json"), report.as_json())

@@ -16,7 +16,8 @@ class GateRequest:
         base: the base model's directory.
         merged: the merged model's directory (the torch side's forward pass).
         adapter: the interchange file.
-        rows: prepared rows (`ids`, `trained`, `id`).
+        rows: prepared rows (`ids`, `trained`, `id`) for the forward pass.
+        backward_rows: rows for loss and gradients (see `gate_rows.crossed`).
         pad_id: the padding token.
         vocabulary: V.
         out: the npz to write.
@@ -26,6 +27,7 @@ class GateRequest:
     merged: str
     adapter: str
     rows: list[dict[str, Any]]
+    backward_rows: list[dict[str, Any]]
     pad_id: int
     vocabulary: int
     out: str

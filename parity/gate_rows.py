@@ -44,3 +44,29 @@ def joined(rows: list[Row], tokens: int) -> Row:
         ids += row["ids"]
         names.append(row["id"])
     return {"id": "+".join(names), "ids": ids, "trained": trained}
+
+
+def crossed(rows: list[Row], partners: list[Row]) -> list[Row]:
+    """Return each row with its last answer replaced by another row's.
+
+    Gradients are compared where they are large. A row that the model answers well has gradients of 1 − p with p near
+    1, whose relative error is the absolute error of the logits: SmolLM2 after the demo's training keeps 73 dB at the
+    worst tensor on rows it answers well, in MLX and torch fp32 alike, and above 90 dB on the same prompts with
+    another row's answer.
+
+    Args:
+        rows: rows with `ids` and `trained`.
+        partners: where answers come from; a row without a partner of another answer keeps its own.
+    """
+    return [_with_answer(row, next((p for p in partners if _answer(p) != _answer(row)), row)) for row in rows]
+
+
+def _answer(row: Row) -> list[int]:
+    start, end = row["trained"][-1]
+    return row["ids"][start:end]
+
+
+def _with_answer(row: Row, other: Row) -> Row:
+    start = row["trained"][-1][0]
+    ids = row["ids"][:start] + _answer(other)
+    return {"id": f"{row['id']}×{other['id']}", "ids": ids, "trained": [*row["trained"][:-1], [start, len(ids)]]}

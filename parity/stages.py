@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from weights_bridge.errors import BudgetMissedError, StageError
-from weights_bridge.files import read_json, write_json
+from weights_bridge.files import read_json, read_jsonl, write_json
 from weights_bridge.run_folder import RunFolder
 from weights_bridge.settings import Settings, resolve
 
 Say = Callable[[str], None]
+SAID_AXES = ("function_selection", "whole_call", "out_of_scope_rejection", "format_validity")
 
 
 def recipe(run: RunFolder, settings: Settings, say: Say) -> None:
@@ -158,11 +159,15 @@ def _edge_a(run: RunFolder, side: str, rows: list[dict[str, Any]] | None, say: S
 
 def evaluate(run: RunFolder, settings: Settings, say: Say) -> None:
     """Score the held-out rows before and after."""
-    from parity.evaluate import evaluate_run
+    from parity.evaluate import axis_line, evaluate_run
 
+    if not any(row["expect"] for row in read_jsonl(run.path("data", "holdout.jsonl"))):
+        say("not scored: no held-out row says which call is right (free text has no score)")
+        return
     document = evaluate_run(run, settings)
-    verdicts = {axis: found["word"] for axis, found in document["verdicts"].items()}
-    say(", ".join(f"{axis.replace('_', ' ')} {word}" for axis, word in verdicts.items()))
+    for axis in SAID_AXES:
+        before, after = (axis_line(document[side][axis]) for side in ("before", "after"))
+        say(f"{axis.replace('_', ' ')}: {before} → {after}, {document['verdicts'][axis]['word']}")
 
 
 def report(run: RunFolder, settings: Settings, say: Say) -> None:

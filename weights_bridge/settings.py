@@ -61,13 +61,13 @@ class AdapterSettings:
 class TrainSettings:
     """How it is trained."""
 
-    epochs: int = at_least(2, 1)
-    batch_rows: int = at_least(16, 1)
-    learning_rate: float = above_zero(5e-4)
+    epochs: int = at_least(3, 1)
+    batch_rows: int = at_least(8, 1)
+    learning_rate: float = above_zero(2e-3)
     weight_decay: float = at_least(0.0, 0)
-    warmup_updates: int = at_least(4, 0)
+    warmup_updates: int = at_least(8, 0)
     schedule: Literal["constant", "linear", "cosine"] = "cosine"
-    gradient_clip: float = at_least(0.0, 0)  # global L2 norm; 0 is off
+    gradient_clip: float = at_least(1.0, 0)  # global L2 norm; 0 is off
     share_prefix: bool = True
     seed: int = at_least(42, 0)
 

@@ -85,8 +85,8 @@ def _backward(model: Any, asked: GateRequest) -> dict[str, Any]:
     from mlx_sentis.training.prefix import shared_prefix_tokens
     from mlx_sentis.training.step import arrays_of, loss_of_embeddings
 
-    shared = shared_prefix_tokens(asked.rows) if len(asked.rows) > 1 else 0
-    batch = make_batch(asked.rows, shared, asked.pad_id)
+    shared = shared_prefix_tokens(asked.backward_rows) if len(asked.backward_rows) > 1 else 0
+    batch = make_batch(asked.backward_rows, shared, asked.pad_id)
     prefix, rows, *rest = arrays_of(batch)
     embeddings = (model.embed(prefix), model.embed(rows))
 
@@ -101,7 +101,7 @@ def _backward(model: Any, asked: GateRequest) -> dict[str, Any]:
     factor = np.float32(1 / model.inner_scale)  # compared where torch's first layer sees them: after the scale
     if shared:
         arrays["grad/embeddings/prefix"] = np.array(gradients[1][0]) * factor
-    for index, row in enumerate(asked.rows):
+    for index, row in enumerate(asked.backward_rows):
         tail = len(row["ids"]) - shared
         arrays[f"grad/embeddings/row{index}"] = np.array(gradients[2][index, :tail]) * factor
     return arrays

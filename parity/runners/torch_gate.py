@@ -1,7 +1,7 @@
 """Gate A0, the torch side: transformers' own classes on the merged model, and torch autograd through the adapter.
 
-The forward pass is fp32, as what is shipped. The backward reference is float64: a row that training has learnt well
-has gradients of 1 − p with p near 1, in which torch's own fp32 keeps 78 dB at the worst SmolLM2 tensor.
+The forward pass is fp32, as what is shipped. The backward reference is float64, so that its own rounding is not
+charged to MLX.
 The adapter is written here a second time, with the norm of the built W + s B A, so that the two sides do not share
 the trainer's expansion.
 
@@ -84,10 +84,10 @@ def _backward(model: Any, asked: GateRequest) -> dict[str, Any]:
     import torch
 
     parameters = _attach(model, asked)
-    total = sum(end - start for row in asked.rows for start, end in row["trained"])
+    total = sum(end - start for row in asked.backward_rows for start, end in row["trained"])
     loss_sum = 0.0
     arrays: dict[str, Any] = {}
-    for index, row in enumerate(asked.rows):  # one by one, unpadded: the plainest form of the same loss
+    for index, row in enumerate(asked.backward_rows):  # one by one, unpadded: the plainest form of the same loss
         ids = torch.tensor([row["ids"]])
         embeddings = model.get_input_embeddings()(ids).detach().requires_grad_(True)
         logits = model(inputs_embeds=embeddings, use_cache=False).logits[0]
