@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 import sys
+from pathlib import Path
 
 import click
+
+from weights_bridge.errors import StageError
 
 # name -> (where, one line); the line stands here so that --help imports nothing
 COMMANDS = {
@@ -23,9 +26,25 @@ COMMANDS = {
     "fix": ("converters.commands:fix", "Mend an ONNX file for Sentis, each pass proven."),
     "parity": ("parity.commands:parity", "Measure the gates of a run again."),
     "eval": ("parity.commands:evaluate", "Score held-out rows before and after, axis by axis."),
-    "bench": ("benchmarks.commands:bench", "Benchmarks: blas, train, export, parity."),
+    "bench": ("benchmarks.commands:bench", "Benchmarks, and a run against its budgets."),
     "run": ("parity.run_commands:run", "All stages in order; without a file, the embedded demo."),
 }
+
+
+TAKE_A_MODEL = ("export", "scan")  # the converters know paths only; catalogue names and hub ids become paths here
+
+
+def _model_directory(ctx: click.Context, _parameter: click.Parameter, value: Path) -> Path:
+    """Return an existing path as it is, and the directory of an embedded model or a hub id otherwise."""
+    if value.exists() or value.suffix:
+        return value
+    from mlx_sentis.catalogue import resolve_model
+
+    try:
+        return resolve_model(str(value), lambda text: click.echo(text, err=True))
+    except StageError as error:
+        click.echo(f"error: {error}", err=True)
+        ctx.exit(error.exit_code)
 
 
 class LazyGroup(click.Group):
@@ -38,7 +57,10 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, _, function = COMMANDS[cmd_name][0].partition(":")
-        return getattr(importlib.import_module(module), function)
+        command = getattr(importlib.import_module(module), function)
+        if cmd_name in TAKE_A_MODEL:
+            next(p for p in command.params if isinstance(p, click.Argument)).callback = _model_directory
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
