@@ -170,8 +170,8 @@ def forward_results(
         layers = sum(1 for name in mlx if name.startswith(f"row{index}/hidden"))
         for k in range(layers):
             label = "embeddings" if k == 0 else f"layer {k - 1}"
-            key = f"row{index}/hidden{k}"
-            result = compare(f"forward row {index} {label}", torch[key], mlx[key], budgets.forward_db, where=label)
+            wanted, found = in_token_units(torch[f"row{index}/hidden{k}"], mlx[f"row{index}/hidden{k}"])
+            result = compare(f"forward row {index} {label}", wanted, found, budgets.forward_db, where=label)
             first_bad = first_bad or ("" if result.passed else label)
             levels[label] = result.psnr_db
             results.append(result)
@@ -181,6 +181,17 @@ def forward_results(
         levels["logits"] = results[-1].psnr_db
         depth[f"A0 row {index}"] = levels
     return results, depth
+
+
+def in_token_units(reference: Array, candidate: Array) -> tuple[Array, Array]:
+    """Divide both hidden states [T, H] by the root mean square of each reference token.
+
+    Decoders park activations a thousand times the rest on the first token; against that peak a wrong layer would
+    still read well, and the place would not be named.
+    """
+    scale = np.sqrt(np.mean(np.square(reference, dtype=np.float64), axis=-1, keepdims=True))
+    unit = np.where(np.isfinite(scale) & (scale > 0), scale, 1.0).astype(reference.dtype)
+    return reference / unit, candidate / unit
 
 
 def backward_results(
