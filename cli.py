@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import sys
-from pathlib import Path
+from typing import Any
 
 import click
-
-from weights_bridge.errors import StageError
 
 # name -> (where, one line); the line stands here so that --help imports nothing
 COMMANDS = {
@@ -34,17 +33,22 @@ COMMANDS = {
 TAKE_A_MODEL = ("export", "scan")  # the converters know paths only; catalogue names and hub ids become paths here
 
 
-def _model_directory(ctx: click.Context, _parameter: click.Parameter, value: Path) -> Path:
-    """Return an existing path as it is, and the directory of an embedded model or a hub id otherwise."""
-    if value.exists() or value.suffix:
-        return value
-    from mlx_sentis.catalogue import resolve_model
+def _with_model_names(command: click.Command) -> click.Command:
+    """Return a copy of a command whose first argument may also be an embedded model's name or a hub id."""
+    argument = next(p.name for p in command.params if isinstance(p, click.Argument))
+    resolving, original = copy.copy(command), command.callback
+    assert argument is not None and original is not None
 
-    try:
-        return resolve_model(str(value), lambda text: click.echo(text, err=True))
-    except StageError as error:
-        click.echo(f"error: {error}", err=True)
-        ctx.exit(error.exit_code)
+    def run(**arguments: Any) -> Any:
+        path = arguments[argument]
+        if not path.exists() and not path.suffix:
+            from mlx_sentis.catalogue import resolve_model
+
+            arguments[argument] = resolve_model(str(path), lambda text: click.echo(text, err=True))
+        return original(**arguments)
+
+    resolving.callback = run
+    return resolving
 
 
 class LazyGroup(click.Group):
@@ -58,9 +62,7 @@ class LazyGroup(click.Group):
             return None
         module, _, function = COMMANDS[cmd_name][0].partition(":")
         command = getattr(importlib.import_module(module), function)
-        if cmd_name in TAKE_A_MODEL:
-            next(p for p in command.params if isinstance(p, click.Argument)).callback = _model_directory
-        return command
+        return _with_model_names(command) if cmd_name in TAKE_A_MODEL else command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -50,7 +50,9 @@ def test_torch_and_mlx_agree_on_a_toy_model(toy_model: Callable[[str], Path], mo
     ids = np.random.default_rng(0).integers(0, 420, (1, 130))
     model = load_causal_lm(open_model_folder(toy_model(model_type)))
     ours = np.array(model.logits(model.hidden(model.embed(mx.array(ids)))))
-    theirs = load(str(toy_model(model_type)))(input_ids=torch.from_numpy(ids), use_cache=False).logits.numpy()
+    theirs = load(str(toy_model(model_type)), torch.float32)(
+        input_ids=torch.from_numpy(ids), use_cache=False
+    ).logits.numpy()
     assert psnr_db(theirs, ours) > 115
 
 
@@ -81,7 +83,7 @@ def test_torch_and_mlx_agree_where_only_transformers_5s_places_are_filled(
 
     def level(model: object) -> float:
         ours = np.array(model.logits(model.hidden(model.embed(mx.array(ids)))))  # type: ignore[attr-defined]
-        theirs = load(str(folder))(input_ids=torch.from_numpy(ids), use_cache=False).logits.numpy()
+        theirs = load(str(folder), torch.float32)(input_ids=torch.from_numpy(ids), use_cache=False).logits.numpy()
         return psnr_db(theirs, ours)
 
     opened = open_model_folder(folder)

@@ -40,7 +40,9 @@ def level(model: CausalLM) -> float:
     from parity.runners.torch_gate import load
 
     ours = np.array(model.logits(model.hidden(model.embed(mx.array(IDS)))))
-    theirs = load(str(model.folder.path))(input_ids=torch.from_numpy(IDS), use_cache=False).logits.numpy()
+    theirs = load(str(model.folder.path), torch.float32)(
+        input_ids=torch.from_numpy(IDS), use_cache=False
+    ).logits.numpy()
     return psnr_db(theirs, ours)
 
 
