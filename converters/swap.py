@@ -83,6 +83,11 @@ def swap_run(run: RunFolder, *, ungated: bool = False) -> dict[str, Any]:
     if not ungated:
         check_gate(merged, gate)
     inputs = [base, contract, merged, *([gate] if gate.is_file() else [])]
+    if not ungated and (changed := run.altered([merged, gate])):
+        names = ", ".join(result.where for result in changed[:3])
+        raise BudgetMissedError(
+            f"gate A0 has not passed for these weights: {names} changed since they were recorded", hint=GATE_HINT
+        )
     out = run.path("onnx", "model.onnx")
     with run.stage("swap", inputs) as stage:
         facts = swap_weights(base, read_json(contract), merged, out)

@@ -23,10 +23,12 @@ from weights_bridge.settings import Resolved
 class StageFailedError(StageError):
     """A stage ended with another exit code than 0; it has said why itself."""
 
-    def __init__(self, stage: str, exit_code: int, root: Path) -> None:
+    def __init__(self, stage: str, code: int, root: Path) -> None:
         hint = f"mend it, then `mlx-sentis run --out {root} --from {stage}` goes on"
-        super().__init__(f"stopped at stage {stage}; the stages before it are kept in {root}", hint=hint)
-        self.exit_code = exit_code
+        # a negative code is the signal that ended the process; the system's own kill means memory ran out
+        why = f" (ended by signal {-code}; often memory ran out)" if code < 0 else ""
+        super().__init__(f"stopped at stage {stage}{why}; the stages before it are kept in {root}", hint=hint)
+        self.exit_code = code if code in (1, 2, 3) else 1
 
 
 def run_pipeline(
@@ -69,7 +71,7 @@ def run_pipeline(
         code = run_stage(name, root, progress, quiet)
         seconds[name] = round(time.monotonic() - began, 1)
         if code != 0:
-            raise StageFailedError(name, code if code in (1, 2, 3) else 1, root)
+            raise StageFailedError(name, code, root)
         say(f"  {seconds[name]:.1f} s")
     return seconds
 

@@ -17,6 +17,8 @@ import click
 
 from weights_bridge.errors import StageError
 
+ANSWERED = "mlx_sentis.answered"  # a command that fails under --json before it answered gives an error document
+
 
 @dataclass(frozen=True)
 class Output:
@@ -43,6 +45,8 @@ class Output:
             document: what machines read.
             text: what people read.
         """
+        if (context := click.get_current_context(silent=True)) is not None:
+            context.meta[ANSWERED] = True
         if self.as_json:
             document = {"schema": f"mlx-sentis/{name}/1"} | document
             click.echo(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
@@ -67,6 +71,9 @@ class StageCommand(click.Command):
             return super().invoke(ctx)
         except StageError as error:
             click.echo(f"error: {error}", err=True)
+            if ctx.params.get("as_json") and not ctx.meta.get(ANSWERED):
+                failure = {"schema": "mlx-sentis/error/1", "error": error.message, "hint": error.hint}
+                click.echo(json.dumps(failure | {"exit_code": error.exit_code}, indent=2, ensure_ascii=False))
             ctx.exit(error.exit_code)
         except BrokenPipeError:  # the reader (head, less) left: not our failure
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -59,5 +59,7 @@ def adapter_of(run: Path, which: str = "best") -> Path:
     """
     path = run / "checkpoints" / which / ADAPTER
     if not path.is_file():
-        raise StageError(f"{path}: no such checkpoint", hint="run `mlx-sentis train` first")
+        known = sorted(folder.name for folder in (run / "checkpoints").glob("[!.]*") if (folder / ADAPTER).is_file())
+        hint = f"known: {', '.join(known)} (bridge --checkpoint)" if known else "run `mlx-sentis train` first"
+        raise StageError(f"{path}: no such checkpoint", hint=hint)
     return path

@@ -15,6 +15,7 @@ from typing import Any
 from parity.runners.decoder_io import check_ids
 from weights_bridge.compare import Array
 from weights_bridge.errors import StageError
+from weights_bridge.model_folder import open_model_folder
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class TorchCausalLM:
         logging.disable_progress_bar()
         if not (folder / "config.json").is_file():
             raise StageError(f"{folder}: no config.json", hint="give a Hugging Face model directory")
+        open_model_folder(folder).check_tensors()  # a damaged file is one line here, a traceback in transformers
         try:
             loaded: Any = AutoModelForCausalLM.from_pretrained(
                 folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True

@@ -37,7 +37,9 @@ def load(folder: str, dtype: Any) -> Any:
     from transformers import AutoModelForCausalLM
 
     from weights_bridge.errors import all_at_once
+    from weights_bridge.model_folder import open_model_folder
 
+    open_model_folder(Path(folder)).check_tensors()  # a damaged file is one line here, a traceback there
     loaded: Any = AutoModelForCausalLM.from_pretrained(
         folder, dtype=dtype, attn_implementation="eager", output_loading_info=True, local_files_only=True
     )

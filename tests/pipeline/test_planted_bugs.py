@@ -162,3 +162,29 @@ def test_swap_refuses_weights_that_gate_a0_has_not_passed(altered_run: Alter, to
     assert "model.safetensors" in result.output
     (run / "parity" / "a0.json").unlink()
     assert call("swap", run).exit_code == 3
+
+
+def test_cut_weights_are_a_failed_result_of_their_own_and_no_traceback(altered_run: Alter, clean_a: Result) -> None:
+    def plant(run: Path) -> None:
+        weights(run).write_bytes(weights(run).read_bytes()[:3000])
+
+    rows = found(call("parity", altered_run(plant), "--json"), clean_a)
+    assert any(row["reason"] == "altered" and row["where"] == "merged/model.safetensors" for row in rows)
+    assert sum("not a whole safetensors file" in row["detail"] for row in rows) >= 2  # A0 and edge A
+
+
+def test_swap_refuses_a_verdict_that_was_edited(altered_run: Alter) -> None:
+    def plant(run: Path) -> None:
+        edit_json(run / "parity" / "a0.json", lambda report: report["facts"].update(note="edited"))
+
+    result = call("swap", altered_run(plant), "--json")
+    assert result.exit_code == 3
+    answer = json.loads(result.stdout)
+    assert (answer["schema"], answer["exit_code"]) == ("mlx-sentis/error/1", 3)
+    assert "parity/a0.json changed since" in answer["error"]
+
+
+def test_an_unknown_checkpoint_lists_the_known_ones(toy_run: Path) -> None:
+    result = call("bridge", toy_run, "--checkpoint", "77")
+    assert result.exit_code == 1
+    assert "best, last" in result.stderr
