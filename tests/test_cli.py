@@ -169,7 +169,7 @@ def test_recipe_as_json_is_the_recipe(toy_model: Callable[[str], Path]) -> None:
     assert (recipe["schema"], recipe["architecture"]) == ("mlx-sentis/recipe/1", "qwen3")
 
 
-def test_a_refusal_under_json_is_one_document_with_the_exit_code(toy_model: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_refusal_under_json_is_one_document(toy_model: Callable[[str], Path], tmp_path: Path) -> None:
     model = Path(shutil.copytree(toy_model("llama"), tmp_path / "model"))
     edit_json(model / "config.json", lambda config: config.update(model_type="lama"))
     result = call("recipe", model, "--json")

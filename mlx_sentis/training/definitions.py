@@ -50,6 +50,8 @@ class CausalLM:
 
     def hidden(self, embeddings: mx.array, cache: list[Any] | None = None) -> mx.array:
         """Return the final hidden states `[B, T, H]` (after the last norm) of embeddings `[B, T, H]`."""
+        if self.inner_scale != 1.0:  # Gemma 3's definition scales its argument in place: give it one of its own
+            embeddings = embeddings + 0.0
         return self.network.model(None, cache, input_embeddings=embeddings)
 
     def logits(self, hidden: mx.array) -> mx.array:

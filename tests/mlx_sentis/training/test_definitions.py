@@ -109,3 +109,11 @@ def test_definitions_come_without_the_rest_of_mlx_lm() -> None:
     root = Path(__file__).parents[3]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
+
+
+def test_a_forward_pass_leaves_the_callers_embeddings_as_they_were(decoder: Callable[..., Any]) -> None:
+    model = decoder("gemma3_text", None)
+    embeddings = model.embed(mx.array(IDS % model.folder.config["vocab_size"]))
+    before = np.array(embeddings)
+    mx.eval(model.hidden(embeddings))
+    assert np.array_equal(np.array(embeddings), before)
