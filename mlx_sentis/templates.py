@@ -6,6 +6,7 @@ calls `render`, so training and inference cannot differ by a space.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from weights_bridge.errors import StageError
 
 Message = dict[str, Any]
 TOKENIZER_PARTS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
+SYNTAX_HINT = "mend the template there, or give the original one with --template FILE"
 TEMPLATE_HINT = "instruction-tuned models bring one (chat_template.jinja); give your own with --template FILE"
 
 
@@ -43,7 +45,23 @@ def load_tokenizer(folder: Path, *, template: Path | None = None) -> Any:
         raise StageError(f"{folder}: the tokenizer cannot be read: {why}", hint=hint) from error
     if template is not None:
         tokenizer.chat_template = read_template(template)
+        _require_syntax(tokenizer, template)
     return tokenizer
+
+
+def _require_syntax(tokenizer: Any, template: Path) -> None:
+    """Compile a given template, so that its fault is told with file and line.
+
+    Raises:
+        StageError: it is not Jinja.
+    """
+    import jinja2
+
+    with contextlib.suppress(jinja2.TemplateRuntimeError, TypeError, ValueError):  # what it says of one message alone
+        try:
+            tokenizer.apply_chat_template([{"role": "user", "content": ""}], tokenize=False)
+        except jinja2.TemplateSyntaxError as error:
+            raise StageError(f"{template}:{error.lineno}: not Jinja: {error.message}", hint=SYNTAX_HINT) from error
 
 
 def read_template(path: Path) -> str:
@@ -89,6 +107,10 @@ def render(
         return tokenizer.apply_chat_template(
             messages, tools=tools, add_generation_prompt=add_generation_prompt, tokenize=False
         )
+    except jinja2.TemplateSyntaxError as error:
+        where = getattr(tokenizer, "name_or_path", "") or "the model"
+        what = f"{where}: chat template, line {error.lineno}: not Jinja: {error.message}"
+        raise StageError(what, hint=SYNTAX_HINT) from error
     except (jinja2.TemplateError, TypeError, ValueError) as error:  # a template may add None to a text
         roles = ", ".join(str(message.get("role")) for message in messages)
         why = str(error).strip().partition("\n")[0]

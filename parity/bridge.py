@@ -30,7 +30,7 @@ def merge_run(run: RunFolder, which: str = "best") -> dict[str, Any]:
 
     recipe = read_json(run.path("recipe.json"))
     base, adapter = open_model_folder(Path(recipe["model"]["path"])), adapter_of(run.root, which)
-    with run.stage("merge", [*base.weight_files(), adapter.resolve(), run.path("recipe.json")]) as stage:
+    with run.stage("bridge", [*base.weight_files(), adapter.resolve(), run.path("recipe.json")]) as stage:
         found = read_adapter(adapter)
         given = recipe["template"]["source"] == "--template"
         template = Path(recipe["template"]["file"]) if given else None

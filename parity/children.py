@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from mlx_sentis.blas import waiting
 from weights_bridge.errors import BudgetMissedError, StageError
 
 NO_BARS = {"TQDM_DISABLE": "1"}  # any value disables, "0" too: stages that show bars must not have it
@@ -24,9 +25,12 @@ def environment() -> dict[str, str]:
     """Return the environment in which a child finds our packages, installed or not, quietly."""
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     quiet = {"TRANSFORMERS_NO_ADVISORY_WARNINGS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-    # A thread that waits for another must not spin: on two busy cores a toy step takes 5 s spinning, 0.05 s asleep.
-    asleep = {"OMP_WAIT_POLICY": "PASSIVE"}
-    return asleep | os.environ | {"PYTHONPATH": os.pathsep.join(paths), "TOKENIZERS_PARALLELISM": "false"} | quiet
+    return (
+        waiting(os.environ)
+        | os.environ
+        | {"PYTHONPATH": os.pathsep.join(paths), "TOKENIZERS_PARALLELISM": "false"}
+        | quiet
+    )
 
 
 def run_child(module: str, request: dict[str, Any], request_file: Path) -> None:

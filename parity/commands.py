@@ -9,7 +9,7 @@ import click
 
 from weights_bridge.compare import GateReport
 from weights_bridge.console import Output, command
-from weights_bridge.errors import BudgetMissedError
+from weights_bridge.errors import BudgetMissedError, counted
 from weights_bridge.run_folder import RunFolder
 
 
@@ -68,10 +68,15 @@ def _answer(output: Output, reports: list[GateReport], localise: bool) -> None:
     document: dict[str, Any] = {"passed": not failures, "gates": [report.as_json() for report in reports]}
     output.answer("parity", document, text)
     if failures:
-        gate, first = failures[0]
+        first_of_gate = {gate: result for gate, result in reversed(failures)}
+        lines = [
+            f"\n  {gate}: {first.tensor}: {first.reason} at {first.where or 'no place'}"
+            + (f" ({first.detail})" if first.detail else "")
+            for gate, first in reversed(first_of_gate.items())
+        ]
+        hint = "the table above lists every failure, worst first"
         raise BudgetMissedError(
-            f"{gate}: {first.tensor}: {first.reason} at {first.where or 'no place'}; {len(failures)} results failed",
-            hint=first.detail or "the table above lists the failures first",
+            f"{counted(len(failures), 'result')} failed; the first of each gate:{''.join(lines)}", hint=hint
         )
 
 

@@ -2,6 +2,9 @@
 
 First every output of a prefill at both optimisation levels: each level is reported and each must pass, so the worse
 one decides. Then the real KV loop, token for token. The original is the truth, the runtime never is.
+
+A graph with fp16 weights is measured against the original with the same weights rounded, so that the fp32 budget holds
+for the export; what the rounding itself costs is a result of its own with a budget of its own.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ def measure_edge_a(
         contract: its `contract.json`.
         original: the Hugging Face directory whose weights are in the graph.
         rows: prepared rows, or plain `{"ids": [...]}`.
-        budgets: `edge_a_db` is what every output must reach.
+        budgets: `edge_a_db` is what every output must reach, `stored_fp16_db` what rounded weights must.
         settings: `parity.fixture_rows`, `parity.greedy_tokens`.
         fixtures_to: a folder to write the fixtures to, with the original's outputs.
         localised: compare the graph's inside even when nothing is missed (`facts["localised"]`).
@@ -60,7 +63,8 @@ def measure_edge_a(
     from parity.runners.torch_causal_lm import TorchCausalLM
 
     fixtures = choose_fixtures(rows, settings.parity.fixture_rows, contract)
-    torch_model = TorchCausalLM(original)
+    stored = contract["dtype"]
+    torch_model = TorchCausalLM(original, stored)
     wanted = [torch_model.forward(fixture.ids).graph_outputs() for fixture in fixtures]
     if fixtures_to is not None:
         write_fixtures(fixtures_to, fixtures, wanted, contract)
@@ -68,6 +72,9 @@ def measure_edge_a(
     prompts = greedy_prompts(fixtures, settings.parity.greedy_tokens, window)
     chosen = {name: torch_model.greedy(ids, settings.parity.greedy_tokens) for name, ids in prompts.items()}
     report = GateReport("a", facts=_facts(fixtures, prompts, settings, budgets))
+    if stored == "fp16":
+        report.results += _rounding(TorchCausalLM(original), fixtures, wanted, budgets)
+        report.facts["stored_fp16"] = budgets.provenance["stored_fp16"] | {"db": budgets.stored_fp16_db}
     try:
         for level in LEVELS:
             _measure_level(report, level, onnx, contract, fixtures, wanted, prompts, chosen, budgets.edge_a_db)
@@ -91,6 +98,18 @@ def _facts(
         "greedy": {"tokens": settings.parity.greedy_tokens, "prompts": {n: len(ids) for n, ids in prompts.items()}},
         "budget": budgets.provenance["edge_a"] | {"db": budgets.edge_a_db},
     }
+
+
+def _rounding(
+    exact: TorchCausalLM, fixtures: Sequence[Fixture], rounded: Sequence[Mapping[str, Array]], budgets: Budgets
+) -> list[GateResult]:
+    """Return what rounding the weights to fp16 costs the logits, torch against torch."""
+    results = []
+    for fixture, found in zip(fixtures, rounded, strict=True):
+        wanted = {"logits": exact.forward(fixture.ids).logits}
+        prefix = f"fp16 weights / {fixture.name} / "
+        results += compare_sets(wanted, {"logits": found["logits"]}, budgets.stored_fp16_db, prefix)
+    return results
 
 
 def _measure_level(

@@ -15,7 +15,7 @@ from typing import Any
 
 from parity.children import environment
 from parity.stages import STAGES
-from weights_bridge.errors import StageError, unknown_name
+from weights_bridge.errors import StageError, UsedWronglyError, unknown_name
 from weights_bridge.run_folder import RunFolder
 from weights_bridge.settings import Resolved
 
@@ -24,7 +24,7 @@ class StageFailedError(StageError):
     """A stage ended with another exit code than 0; it has said why itself."""
 
     def __init__(self, stage: str, code: int, root: Path) -> None:
-        hint = f"mend it, then `mlx-sentis run --out {root} --from {stage}` goes on"
+        hint = f"mend it, then `mlx-sentis run --out {root} --from {stage}` goes on (add --set for a changed setting)"
         # a negative code is the signal that ended the process; the system's own kill means memory ran out
         why = f" (ended by signal {-code}; often memory ran out)" if code < 0 else ""
         super().__init__(f"stopped at stage {stage}{why}; the stages before it are kept in {root}", hint=hint)
@@ -57,7 +57,7 @@ def run_pipeline(
         StageFailedError: a stage failed; its exit code is carried on.
     """
     if first not in STAGES:
-        raise unknown_name("stage", first, STAGES)
+        raise unknown_name("stage", first, STAGES, error=UsedWronglyError)
     run = RunFolder(root)
     if settings is not None:
         settings.write(run.path("config.toml"))

@@ -30,11 +30,14 @@ def run(
     progress: str | None,
 ) -> None:
     """Run all stages in order, from a data file to a parity-verified ONNX; without CONFIG the embedded demo."""
+    from mlx_sentis.catalogue import require_model_name
     from parity.pipeline import run_pipeline
     from parity.report import verdict_table
     from weights_bridge.files import read_json
 
     settings = settings_for(config, out, overrides, first)
+    if settings is not None:
+        require_model_name(settings.settings.model.name)  # before a run folder is made
     root = out or default_folder(resolve(file=config, overrides=overrides))
     where = progress or ("stderr" if output.as_json else "stdout")
     if output.as_json and where in ("stdout", "jsonl"):

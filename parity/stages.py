@@ -21,14 +21,18 @@ SAID_AXES = ("function_selection", "whole_call", "out_of_scope_rejection", "form
 
 
 def recipe(run: RunFolder, settings: Settings, say: Say) -> None:
-    """Read the model's own facts."""
+    """Read the model's own facts, and look whether the data can be read."""
     from mlx_sentis.catalogue import resolve_model
+    from mlx_sentis.prepare.run import look_at_data
     from mlx_sentis.recipe import make_recipe
+    from mlx_sentis.training.batches import require_batch
 
     folder = resolve_model(settings.model.name, say)
     with run.stage("recipe", [folder / "config.json"]) as stage:
         found = make_recipe(folder)
         found["model"]["name"] = settings.model.name
+        rows = look_at_data(settings.data.source, found, settings.data)  # conversion takes minutes: faults come first
+        require_batch(rows["train"], settings.train.batch_rows)
         write_json(run.path("recipe.json"), found)
         stage.wrote(run.path("recipe.json"))
     say(f"{found['architecture']}, {found['constants']['layers']} layers, licence {found['licence']}")

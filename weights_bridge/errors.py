@@ -7,6 +7,7 @@ keeps its traceback. Exit codes: 0 done, 1 could not do it, 2 used wrongly, 3 a 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 LISTED_AT_MOST = 20
@@ -37,17 +38,45 @@ class BudgetMissedError(StageError):
     exit_code = 3
 
 
-def all_at_once(heading: str, faults: Iterable[str], *, hint: str = "") -> StageError:
-    """Return one error that lists every fault, sorted, capped at twenty with a count."""
-    lines = sorted(faults)
+class UsedWronglyError(StageError):
+    """The command line itself is at fault: a flag's name, form or value."""
+
+    exit_code = 2
+
+
+def counted(number: int, noun: str) -> str:
+    """Return `1 row` or `3 rows`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def all_at_once(
+    heading: str, faults: Iterable[str], *, hint: str = "", kind: type[StageError] = StageError
+) -> StageError:
+    """Return one error that lists every fault, sorted (line 9 before line 10), capped at twenty with a count."""
+    lines = sorted(faults, key=_natural)
     listed = "".join(f"\n  {line}" for line in lines[:LISTED_AT_MOST])
     rest = len(lines) - LISTED_AT_MOST
-    return StageError(heading + listed + (f"\n  … and {rest} more" if rest > 0 else ""), hint=hint)
+    return kind(heading + listed + (f"\n  … and {rest} more" if rest > 0 else ""), hint=hint)
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> StageError:
-    """Return the error for a name nobody knows: it lists the known ones and the nearest."""
+def _natural(text: str) -> list[tuple[int, str]]:
+    """Return a sorting key by which numbers inside texts count as numbers."""
+    return [(int(piece), "") if piece.isdecimal() else (0, piece) for piece in re.split(r"(\d+)", text)]
+
+
+def unknown_name(
+    kind: str, name: str, known: Iterable[str], *, error: type[StageError] = StageError, also: str = ""
+) -> StageError:
+    """Return the error for a name nobody knows: it lists the known ones and the nearest.
+
+    Args:
+        kind: what the name is of, for example `stage`.
+        name: the unknown one.
+        known: all others.
+        error: its class, which decides the exit code.
+        also: what else the hint should say.
+    """
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
-    return StageError(f"unknown {kind} {name!r}", hint=f"{hint}known: {', '.join(names) or 'none'}")
+    return error(f"unknown {kind} {name!r}", hint=f"{hint}known: {', '.join(names) or 'none'}{also}")

@@ -89,6 +89,7 @@ def folder_written_whole(folder: Path) -> Iterator[Path]:
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
+        bring_back(folder)
         work = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     except OSError as error:
         raise CannotWriteError(folder, error) from error
@@ -103,6 +104,22 @@ def folder_written_whole(folder: Path) -> Iterator[Path]:
         raise CannotWriteError(folder, error) from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def bring_back(folder: Path) -> bool:
+    """Undo a folder swap that a kill cut between its two renames: the old folder takes its place again.
+
+    Returns:
+        Whether there was something to bring back.
+    """
+    if folder.exists():
+        return False
+    left = sorted(folder.parent.glob(f".{folder.name}-*/old"), key=lambda path: path.stat().st_mtime)
+    if not left:
+        return False
+    left[-1].rename(folder)
+    shutil.rmtree(left[-1].parent, ignore_errors=True)
+    return True
 
 
 def _take_the_place(new: Path, folder: Path, old: Path) -> None:
@@ -128,6 +145,20 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
+WRITTEN_BY = {
+    "manifest.json": "no stage can mend it: run into a new folder",
+    "recipe.json": "`mlx-sentis prepare` (or `run --from recipe`) writes it again",
+    "prompt_contract.json": "`mlx-sentis prepare` (or `run --from prepare`) writes it again",
+    "dataset.json": "`mlx-sentis prepare` (or `run --from prepare`) writes it again",
+    "contract.json": "`mlx-sentis export` (or `run --from export`) writes it again",
+    "a0.json": "`mlx-sentis bridge RUN` writes it again",
+    "a-base.json": "`mlx-sentis parity RUN --edge a` writes it again",
+    "a.json": "`mlx-sentis parity RUN --edge a` writes it again",
+    "axes.json": "`mlx-sentis eval RUN` writes it again",
+    "state.json": "`mlx-sentis train` writes it again",
+}
+
+
 def read_json(path: Path) -> Any:
     """Read a JSON document.
 
@@ -137,11 +168,14 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise StageError(f"{path}: no such file", hint="run the stage that writes it first") from None
+        hint = WRITTEN_BY.get(path.name, "run the stage that writes it first")
+        raise StageError(f"{path}: no such file", hint=hint) from None
     except UnicodeDecodeError as error:
-        raise StageError(f"{path}: not UTF-8 text (byte {error.start})", hint="save it again as UTF-8") from None
+        hint = WRITTEN_BY.get(path.name, "save it again as UTF-8")
+        raise StageError(f"{path}: not UTF-8 text (byte {error.start})", hint=hint) from None
     except json.JSONDecodeError as error:
-        raise StageError(f"{path}:{error.lineno}: not JSON: {error.msg}", hint="mend or make the file again") from None
+        hint = WRITTEN_BY.get(path.name, "mend or make the file again")
+        raise StageError(f"{path}:{error.lineno}: not JSON: {error.msg}", hint=hint) from None
 
 
 def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -128,7 +128,10 @@ def open_model_folder(path: Path) -> ModelFolder:
     if not path.is_dir():
         raise StageError(f"{path}: no such model directory", hint="`mlx-sentis models list` names embedded models")
     config = normalised_config(read_json(path / "config.json"), path)
-    architecture = architectures.get(config["model_type"])
+    try:
+        architecture = architectures.get(config["model_type"])
+    except StageError as error:
+        raise StageError(f"{path}/config.json: {error.message}", hint=error.hint) from None
     if not architecture.sliding and "sliding_attention" in layer_kinds(config):
         hint = "mlx-lm's definition attends to everything in every layer; set use_sliding_window to false"
         raise StageError(

@@ -21,7 +21,7 @@ from typing import Any
 
 from weights_bridge.compare import GateResult
 from weights_bridge.errors import StageError, all_at_once
-from weights_bridge.files import read_json, sha256_of, write_json
+from weights_bridge.files import bring_back, read_json, sha256_of, write_json
 
 SCHEMA = "mlx-sentis/manifest/1"
 REPORTED_PACKAGES = ("mlx-sentis", "mlx", "mlx-lm", "torch", "transformers", "onnx", "onnxruntime", "numpy")
@@ -118,6 +118,8 @@ class RunFolder:
             StageError: an input is missing or differs from what the manifest says.
         """
         inputs = list(inputs)
+        for path in inputs:
+            bring_back(path)
         if missing := [str(path) for path in inputs if not path.exists()]:
             raise all_at_once(f"stage {name}: inputs are missing:", missing, hint="run the earlier stages first")
         if changed := self.altered(inputs):

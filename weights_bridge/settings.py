@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import tomlkit
 
-from weights_bridge.errors import StageError, all_at_once, unknown_name
+from weights_bridge.errors import StageError, UsedWronglyError, all_at_once, unknown_name
 from weights_bridge.files import write_text
 
 KINDS = {int: "a whole number", float: "a number", str: "a text"}
@@ -148,7 +148,8 @@ def resolve(
         overrides: texts such as `train.batch_rows=8`.
 
     Raises:
-        StageError: an unknown section or key, or a value of the wrong type or size; all of a source at once.
+        UsedWronglyError: an override has an unknown section or key, or a value of the wrong type or size; all at once.
+        StageError: the same in the file.
     """
     resolved = Resolved(Settings(), {})
     _apply(resolved, recipe or {}, "recipe")
@@ -175,7 +176,8 @@ def _parse_override(text: str) -> tuple[str, str, Any]:
     key, equals, value = text.partition("=")
     section, dot, name = key.partition(".")
     if not (equals and dot):
-        raise StageError(f"--set {text!r}: not of the form section.key=value", hint="example: --set train.epochs=2")
+        wanted = f"--set {text!r}: not of the form section.key=value"
+        raise UsedWronglyError(wanted, hint="example: --set train.epochs=2")
     if _is_text(section, name) and value[:1] not in ("'", '"'):
         return section, name, value  # a model called 42 needs no quotes
     try:
@@ -214,7 +216,9 @@ def _apply(resolved: Resolved, values: dict[str, Any], origin: str) -> None:
                 continue
             resolved.origins[f"{section}.{name}"] = origin
     if faults:
-        raise all_at_once(f"configuration ({origin}):", faults, hint="config.toml of any run folder lists all keys")
+        error = UsedWronglyError if origin == "flag" else StageError
+        hint = "config.toml of any run folder lists all keys"
+        raise all_at_once(f"configuration ({origin}):", faults, hint=hint, kind=error)
 
 
 def _unknown(kind: str, name: str, known: Iterable[str]) -> str:

@@ -20,6 +20,13 @@ ROLES = ("system", "user", "assistant", "tool")
 FORMS = '{"user", "call"}, {"messages"} or {"prompt", "completion"}'
 
 
+class NoToolsError(ValueError):
+    """A command row without tools; all such rows of a file have one cause."""
+
+    def __init__(self) -> None:
+        super().__init__("a row with a call needs tools.json beside its file")
+
+
 @dataclass(frozen=True)
 class ToolSet:
     """What `tools.json` says: the instruction and the tools that all command rows of a folder share."""
@@ -83,6 +90,7 @@ def read_row(value: dict[str, Any], source: str, shared: ToolSet, style: str) ->
         style: the recipe's `tools`; a template that lists the tools itself is not told that `none` is an answer.
 
     Raises:
+        NoToolsError: a command row, and there are no shared tools.
         ValueError: the first thing that is wrong.
     """
     if "messages" in value:
@@ -99,7 +107,7 @@ def read_row(value: dict[str, Any], source: str, shared: ToolSet, style: str) ->
 
 def _read_command(value: dict[str, Any], source: str, shared: ToolSet, style: str) -> Row:
     if not shared.tools:
-        raise ValueError("a row with a call needs tools.json beside its file")
+        raise NoToolsError
     system = "\n".join(filter(None, [shared.instruction, NONE_RULE if style == TEMPLATE else ""]))
     messages: list[Message] = [{"role": "system", "content": system}] if system else []
     messages.append(_said("user", value["user"], "user"))

@@ -7,12 +7,27 @@ from pathlib import Path
 from typing import Any
 
 from mlx_sentis.catalogue import resolve_model
-from mlx_sentis.prepare.sources import shipped_sets
-from mlx_sentis.prepare.stage import prepare_data
+from mlx_sentis.prepare.sources import load_source, shipped_sets
+from mlx_sentis.prepare.splits import check_no_leak
+from mlx_sentis.prepare.stage import prepare_data, split_rows
 from mlx_sentis.recipe import make_recipe
 from weights_bridge.files import write_json
 from weights_bridge.run_folder import RunFolder
 from weights_bridge.settings import DataSettings
+
+
+def look_at_data(source: str, recipe: dict[str, Any], settings: DataSettings) -> dict[str, int]:
+    """Read and split the rows without rendering one, so that a faulty file is told before any work.
+
+    Returns:
+        Split to its number of rows.
+
+    Raises:
+        StageError: what `prepare` would say of the file: no such source, bad rows, a text in two splits, too few rows.
+    """
+    splits, _ = split_rows(load_source(source, recipe["tools"]), settings)
+    check_no_leak(splits)
+    return {split: len(rows) for split, rows in splits.items()}
 
 
 def run_prepare(

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mlx_sentis.prepare.jsonl import BOM, loads, name_of, read_lines
-from mlx_sentis.prepare.rows import Row, ToolSet, read_row
+from mlx_sentis.prepare.rows import NoToolsError, Row, ToolSet, read_row
 from mlx_sentis.prepare.tools import normalised_tools
-from weights_bridge.errors import StageError, all_at_once
+from weights_bridge.errors import StageError, all_at_once, counted
 
 SPLITS = ("train", "valid", "calibration", "holdout")
 ALIASES = {"validation": "valid", "test": "holdout"}  # what other trainers call them
@@ -63,7 +63,7 @@ def load_source(source: str | Path, style: str) -> Loaded:
     for split, file in files.items():
         loaded.splits[split] = _read_file(file, names[split], shared, style, faults, loaded.blank_lines)
     if faults:
-        raise all_at_once(f"{source}: {len(faults)} bad rows, nothing was written:", faults, hint=FORM_HINT)
+        raise all_at_once(f"{source}: {counted(len(faults), 'bad row')}, nothing was written:", faults, hint=FORM_HINT)
     return loaded
 
 
@@ -78,12 +78,17 @@ def _read_file(
     faults += [f"{shown}:{number}: {reason}" for number, reason in lines.faults]
     if lines.blank:
         blank_lines[file.name] = lines.blank
-    rows = []
+    rows, homeless = [], []
     for number, value in lines.objects:
         try:
             rows.append(read_row(value, f"{shown}:{number}", shared, style))
+        except NoToolsError:  # one missing file, not one fault per row
+            homeless.append(number)
         except ValueError as error:
             faults.append(f"{shown}:{number}: {error}")
+    if homeless:
+        rest = f" (and {counted(len(homeless) - 1, 'row')} below it)" if len(homeless) > 1 else ""
+        faults.append(f"{shown}:{homeless[0]}: {NoToolsError()}{rest}")
     return rows
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from mlx_sentis.prepare.rows import Row
 from mlx_sentis.prepare.sources import SPLITS
-from weights_bridge.errors import StageError, all_at_once
+from weights_bridge.errors import StageError, all_at_once, counted
 from weights_bridge.settings import DataSettings
 
 # Too few rows of a class for every split: it is trained first, then tested, then validated.
@@ -94,7 +94,7 @@ def check_no_leak(splits: Mapping[str, Sequence[Row]]) -> None:
                 leaks.append(f"{row.source} and {first.source}: the same text {row.user_text[:60]!r}")
     if leaks:
         hint = "a held-out row that was trained scores nothing: take one of each pair out"
-        raise all_at_once(f"{len(leaks)} rows stand in two splits:", leaks, hint=hint)
+        raise all_at_once(f"{counted(len(leaks), 'text')} in two splits:", leaks, hint=hint)
 
 
 def repeated(rows: Sequence[Row]) -> tuple[int, list[str]]:

@@ -13,7 +13,7 @@ from mlx_sentis.prepare.rows import Row
 from mlx_sentis.prepare.sources import SPLITS, Loaded, load_source
 from mlx_sentis.prepare.splits import check_no_leak, cut, shares_of
 from mlx_sentis.templates import load_tokenizer
-from weights_bridge.errors import StageError, all_at_once
+from weights_bridge.errors import StageError, all_at_once, counted
 from weights_bridge.files import folder_written_whole, sha256_of, write_json, write_jsonl, write_text
 from weights_bridge.settings import DataSettings
 
@@ -105,7 +105,9 @@ def prepare_splits(
             else:
                 prepared[split].append(row)
     if faults:
-        raise all_at_once(f"{len(faults)} rows cannot be trained, nothing was written:", faults, hint=ROW_HINT)
+        raise all_at_once(
+            f"{counted(len(faults), 'row')} cannot be trained, nothing was written:", faults, hint=ROW_HINT
+        )
     return prepared
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from weights_bridge.compare import Array
+from weights_bridge.errors import StageError, counted
 
 MULTIPLE = 16  # every new shape is compiled once; multiples keep them few
 
@@ -39,6 +40,17 @@ class Batch:
     @property
     def trained_tokens(self) -> int:
         return int(self.weights.sum())
+
+
+def require_batch(rows: int, batch_rows: int) -> None:
+    """Refuse a batch that the training rows cannot fill.
+
+    Raises:
+        StageError: fewer rows than one batch.
+    """
+    if rows < batch_rows:
+        what = f"split train: {counted(rows, 'row')} cannot fill one batch of {batch_rows}"
+        raise StageError(what, hint=f"--set train.batch_rows={max(1, rows)}, or add rows")
 
 
 def rounded_up(count: int) -> int:

@@ -13,7 +13,7 @@ import mlx.core as mx
 import mlx.optimizers as optimizers
 
 from mlx_sentis.training import adapters, checkpoints, events
-from mlx_sentis.training.batches import Batch, epoch_order, make_batch
+from mlx_sentis.training.batches import Batch, epoch_order, make_batch, require_batch
 from mlx_sentis.training.definitions import CausalLM
 from mlx_sentis.training.prefix import shared_prefix_tokens
 from mlx_sentis.training.step import StepResult, arrays_of, loss_of_batch, make_train_step, number
@@ -73,11 +73,7 @@ def require_trainable(rows: Rows, settings: TrainSettings) -> None:
     if whole := [row["id"] for row in rows if row["trained"][0][0] < 1]:
         hint = "nothing comes before the first token that it could be predicted from"
         raise StageError(f"data/train.jsonl: the first token is trained in {', '.join(whole[:5])}", hint=hint)
-    if len(rows) < settings.batch_rows:
-        raise StageError(
-            f"split train: {len(rows)} rows are fewer than one batch of {settings.batch_rows}",
-            hint=f"--set train.batch_rows={len(rows)}",
-        )
+    require_batch(len(rows), settings.batch_rows)
 
 
 def mean_loss(model: CausalLM, batches: Sequence[Batch]) -> float:

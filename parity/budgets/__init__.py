@@ -9,7 +9,7 @@ from typing import Any
 
 from weights_bridge.errors import all_at_once
 
-GATES = ("forward", "backward", "edge_a")
+GATES = ("forward", "backward", "edge_a", "stored_fp16")
 PROVENANCE = ("cause", "measured", "date")
 
 
@@ -21,12 +21,14 @@ class Budgets:
         forward_db: gate A0, logits and hidden states, MLX against torch.
         backward_db: gate A0, gradients, MLX against torch.
         edge_a_db: edge A, every graph output, ONNX Runtime against the original.
+        stored_fp16_db: what rounding the weights to fp16 may cost the logits (fp16 exports only), torch against torch.
         provenance: gate to `cause`, `measured`, `date` and `file`.
     """
 
     forward_db: float
     backward_db: float
     edge_a_db: float
+    stored_fp16_db: float
     provenance: dict[str, dict[str, str]]
 
 

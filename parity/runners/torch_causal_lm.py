@@ -47,12 +47,13 @@ class TorchCausalLM:
 
     Args:
         folder: the directory.
+        stored: `fp16` rounds every matrix to fp16 first, as an fp16 export stores it; arithmetic stays fp32.
 
     Raises:
         StageError: transformers cannot load it, or weights are missing or unexpected.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, stored: str = "fp32") -> None:
         import torch
         from transformers import AutoModelForCausalLM
         from transformers.utils import logging
@@ -73,6 +74,10 @@ class TorchCausalLM:
         if wrong:
             raise StageError(f"{folder}: weights do not fit the model: {wrong}", hint="write the directory again")
         self.model = model.eval().requires_grad_(False)
+        if stored == "fp16":
+            for weight in self.model.parameters():
+                if weight.dim() > 1:
+                    weight.copy_(weight.half().float())
         self.vocab: int = model.config.vocab_size
 
     def forward(self, ids: Sequence[int]) -> TorchForward:
