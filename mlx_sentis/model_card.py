@@ -15,10 +15,13 @@ def card_facts(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """
     card, fault = front_matter(folder / CARD)
     licence = _licence(card)
-    links = [f"https://huggingface.co/{name}" for name in _as_list(card.get("base_model"))]
+    bases = _as_list(card.get("base_model"))
+    links = [f"https://huggingface.co/{name}" for name in bases]
     links += [link for link in _as_list(card.get("license_link")) if link.startswith("http")]
     origin = fault or (f"{CARD}: license" if licence else f"{CARD}: no license in its front matter")
-    return {"licence": licence, "links": links}, {"licence": origin, "links": fault or f"{CARD}: front matter"}
+    front = fault or f"{CARD}: front matter"
+    facts = {"licence": licence, "links": links, "base_models": bases}
+    return facts, {"licence": origin, "links": front, "base_models": front}
 
 
 def front_matter(path: Path) -> tuple[dict[str, Any], str]:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from mlx_sentis.cases import case_of
 from mlx_sentis.catalogue import resolve_model
 from mlx_sentis.model_card import card_facts
 from mlx_sentis.templates import TEMPLATE_HINT, load_tokenizer, render
@@ -20,6 +21,7 @@ from weights_bridge.model_folder import layer_kinds, open_model_folder
 
 SCHEMA = "mlx-sentis/recipe/1"
 USER = {"role": "user", "content": "Where is the mill?"}
+PREPROCESSORS = ("preprocessor_config.json", "processor_config.json")
 ANSWERS = ("By the river", "Over there!")  # no common beginning and no common end
 SAMPLE_TOOL = {
     "type": "function",
@@ -56,20 +58,43 @@ def make_recipe(
     facts: dict[str, Any] = {}
     sources = {"architecture": "config.json: model_type", "constants": "config.json"}
     parts = (template_facts(folder, tokenizer, template), stop_facts(folder, tokenizer), token_facts(tokenizer))
-    for found, origins in (*parts, card_facts(folder)):
+    for found, origins in (*parts, card_facts(folder), preprocessing_facts(folder)):
         facts |= found
         sources |= origins
     facts |= padding_facts(tokenizer, facts, sources)
+    facts |= hyperparameter_facts([str(model), folder.name, *facts["base_models"]], sources)
     return {
         "schema": SCHEMA,
         "model": {"name": str(model), "path": str(folder.resolve())},
         "architecture": opened.architecture.model_type,
         "family": opened.architecture.family,
         "constants": constants(opened.config),
-        "preprocessing": "none",
         **facts,
         "sources": sources,
     }
+
+
+def preprocessing_facts(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return what the model's files say of audio or image preprocessing, an empty object for a model of text."""
+    for name in PREPROCESSORS:
+        if (folder / name).is_file():
+            return {"preprocessing": read_json(folder / name)}, {"preprocessing": name}
+    return {"preprocessing": {}}, {"preprocessing": f"no {' and no '.join(PREPROCESSORS)}: text only"}
+
+
+def hyperparameter_facts(names: list[str], sources: dict[str, str]) -> dict[str, Any]:
+    """Return what a case file knows of the vendor's own training, None when no case knows the model; adds its source.
+
+    It is shown, not applied: a vendor trains all weights on general data, which a small adapter on one task is not.
+    Where our defaults differ, the case says why.
+    """
+    found = case_of(names)
+    if found is None:
+        sources["hyperparameters"] = "no case file knows this model"
+        return {"hyperparameters": None}
+    file, case = found
+    sources["hyperparameters"] = f"cases/{file}: {case['vendor']['source']}"
+    return {"hyperparameters": {"vendor": case["vendor"], "deviations": case["deviations"]}}
 
 
 def constants(config: dict[str, Any]) -> dict[str, Any]:

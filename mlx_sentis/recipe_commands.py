@@ -46,6 +46,8 @@ def as_text(recipe: dict[str, Any]) -> str:
         ("padding", padding, sources["padding"]),
         ("licence", recipe["licence"] or "unknown", sources["licence"]),
         *(("link", link, sources["links"]) for link in recipe["links"]),
+        ("preprocessing", _preprocessing(recipe["preprocessing"]), sources["preprocessing"]),
+        ("vendor", _vendor(recipe["hyperparameters"]), sources["hyperparameters"]),
     ]
     width = max(len(value) for _, value, _ in rows[1:])
     lines = [f"{name:14} {value:{width}}  {source}".rstrip() for name, value, source in rows]
@@ -66,6 +68,18 @@ def _constant_rows(constants: dict[str, Any]) -> list[tuple[str, str]]:
         ("vocabulary", f"{constants['vocab']}, {tied}"),
         ("rotary base", f"{constants['rope_theta']:g}{local}"),
     ]
+
+
+def _preprocessing(facts: dict[str, Any]) -> str:
+    kind = facts.get("feature_extractor_type") or facts.get("image_processor_type") or facts.get("processor_class")
+    return str(kind or ("none" if not facts else f"{len(facts)} entries"))
+
+
+def _vendor(found: dict[str, Any] | None) -> str:
+    if found is None:
+        return "unknown"
+    vendor = found["vendor"]
+    return f"learning rate {vendor['learning_rate']:g}, {vendor['schedule']}, {vendor['epochs']} epochs"
 
 
 def _or_none(value: Any) -> str:

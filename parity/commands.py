@@ -68,7 +68,7 @@ def _answer(output: Output, reports: list[GateReport], localise: bool) -> None:
     document: dict[str, Any] = {"passed": not failures, "gates": [report.as_json() for report in reports]}
     output.answer("parity", document, text)
     if failures:
-        first_of_gate = {gate: result for gate, result in reversed(failures)}
+        first_of_gate = dict(reversed(failures))
         lines = [
             f"\n  {gate}: {first.tensor}: {first.reason} at {first.where or 'no place'}"
             + (f" ({first.detail})" if first.detail else "")

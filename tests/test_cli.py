@@ -114,7 +114,6 @@ def test_wrong_use_is_exit_2_and_touches_nothing(
         ["prepare", "gone.jsonl", "--model", "gone", "--out", "out"],
         ["show-mask", "gone"],
         ["train", "--data", "gone", "--out", "out"],
-        ["train", "--data", "gone", "--out", "out", "--set", "train.epoch=1"],
         ["train", "--data", "gone", "--out", "out", "--config", "gone.toml"],
         ["bridge", "gone"],
         ["export", "gone", "--out", "out"],
@@ -124,7 +123,7 @@ def test_wrong_use_is_exit_2_and_touches_nothing(
         ["parity", "gone"],
         ["eval", "gone"],
         ["run", "gone.toml"],
-        ["run", "--set", "trian.epochs=1"],
+        ["run", "--set", "model.name=gone"],
         ["run", "--out", "out", "--from", "train"],
     ],
 )
@@ -141,6 +140,27 @@ def test_a_users_mistake_is_one_line_a_hint_exit_1_and_touches_nothing(
     assert "\n  hint: " in error
     assert "Traceback" not in result.output
     assert isinstance(result.exception, SystemExit)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["train", "--data", "gone", "--out", "out", "--set", "train.epoch=1"], "did you mean train.epochs?"),
+        (["run", "--set", "trian.epochs=1"], "did you mean train?"),
+        (["run", "--set", "train.epochs"], "not of the form section.key=value"),
+        (["run", "--set", "export.dtype=fp8"], "found 'fp8', wanted one of fp32, fp16"),
+        (["run", "--out", "out", "--from", "trian"], "did you mean train?"),
+        (["export", "gone", "--out", "out", "--dtype", "fp8"], "found 'fp8', wanted one of fp32, fp16"),
+    ],
+)
+def test_a_flag_that_is_wrong_by_itself_is_exit_2_and_says_what_is_right(
+    words: list[str], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = call(*words)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert named in result.stderr and "\n  hint: " in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 

@@ -38,6 +38,11 @@ def test_the_products_of_the_interposed_blas_are_right() -> None:
         np.testing.assert_allclose(got, wanted, rtol=0, atol=3e-5)
 
 
+def test_threads_spin_a_little_unless_the_user_has_said_how_they_wait() -> None:
+    assert blas.waiting({}) == {"GOMP_SPINCOUNT": "2000"}
+    assert blas.waiting({"OMP_WAIT_POLICY": "ACTIVE"}) == blas.waiting({"GOMP_SPINCOUNT": "7"}) == {}
+
+
 def test_after_mlx_is_imported_it_is_too_late_and_said_so() -> None:
     code = "import mlx.core; from mlx_sentis.blas import activate; print(activate())"
     name = "accelerate" if sys.platform == "darwin" else "reference"  # macOS needs nothing of this

@@ -135,6 +135,7 @@ def test_an_unknown_name_lists_the_known_and_the_nearest() -> None:
     with pytest.raises(StageError, match="unknown model 'smollm2'") as caught:
         resolve_model("smollm2")
     assert "did you mean smollm2-135m?" in caught.value.hint and "toy-gemma3" in caught.value.hint
+    assert "a Hugging Face directory (./my-model) or a hub id (owner/name) works as well" in caught.value.hint
 
 
 @pytest.mark.parametrize("name", ["./nothing", "/nowhere/at/all", "a/b/c", "~/no-such-model"])

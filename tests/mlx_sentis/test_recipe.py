@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from mlx_sentis import cases
 from mlx_sentis.demo.toy import CHATML, GEMMA, MODEL_TYPES, write_toy_model
 from mlx_sentis.recipe import common_ending, make_recipe
+from mlx_sentis.recipe_commands import as_text
 from mlx_sentis.recipe_commands import recipe as recipe_command
 from weights_bridge.errors import StageError
 from weights_bridge.files import read_json, sha256_of_text, write_json
@@ -38,7 +40,7 @@ def test_the_recipe_of_each_architecture(tmp_path: Path, model_type: str) -> Non
     gemma = model_type == "gemma3_text"
     assert found["schema"] == "mlx-sentis/recipe/1"
     assert found["model"] == {"name": str(folder), "path": str(folder)}
-    assert (found["architecture"], found["family"], found["preprocessing"]) == (model_type, "causal_lm", "none")
+    assert (found["architecture"], found["family"], found["preprocessing"]) == (model_type, "causal_lm", {})
     sizes = ("layers", "heads", "kv_heads", "head_dim", "hidden", "intermediate")
     assert [found["constants"][key] for key in sizes] == [2, 4, 2, 16, 64, 96]
     assert found["constants"]["rope_theta"] == 50000.0
@@ -53,6 +55,7 @@ def test_the_recipe_of_each_architecture(tmp_path: Path, model_type: str) -> Non
     assert (found["bos_id"], found["pad_id"]) == (3 if gemma else 0, 0)
     assert found["padding"] == {"value": 0, "side": "right"}
     assert (found["tools"], found["licence"], found["links"], found["notes"]) == ("system-block", "mit", [], [])
+    assert found["hyperparameters"] is None and "no case file" in found["sources"]["hyperparameters"]
     assert {"template", "stop_ids", "bos_id", "padding", "tools", "licence", "constants"} <= found["sources"].keys()
 
 
@@ -183,6 +186,33 @@ def test_licence_and_links_come_from_the_front_matter(
     assert "README.md" in found["sources"]["licence"]
 
 
+def test_the_vendors_hyperparameters_come_from_the_case_file_of_the_cards_base_model(toy: Path) -> None:
+    (toy / "README.md").write_text("---\nbase_model: HuggingFaceTB/SmolLM2-135M-Instruct\n---\n")
+    found = make_recipe(toy)
+    vendor = found["hyperparameters"]["vendor"]
+    assert (vendor["learning_rate"], vendor["epochs"], vendor["schedule"]) == (1e-3, 2, "cosine")
+    assert found["sources"]["hyperparameters"] == f"cases/smollm2-135m.toml: {vendor['source']}"
+    assert "learning rate 0.001, cosine, 2 epochs" in as_text(found)
+
+
+def test_every_case_names_its_models_its_source_and_why_the_defaults_deviate() -> None:
+    for file in Path(cases.__path__[0]).glob("*.toml"):
+        name, case = cases.case_of([file.stem]) or ("", {})
+        assert name == file.name and case["base_models"]
+        assert case["vendor"]["source"].startswith("https://")
+        assert {"learning_rate", "schedule", "epochs", "method"} <= case["vendor"].keys()
+        assert all(isinstance(why, str) and why for why in case["deviations"].values())
+    assert cases.case_of(["nobody/knows-it"]) is None
+
+
+def test_preprocessing_is_what_the_models_file_says(toy: Path) -> None:
+    facts = {"feature_extractor_type": "WhisperFeatureExtractor", "sampling_rate": 16000}
+    (toy / "preprocessor_config.json").write_text(json.dumps(facts))
+    found = make_recipe(toy)
+    assert (found["preprocessing"], found["sources"]["preprocessing"]) == (facts, "preprocessor_config.json")
+    assert "WhisperFeatureExtractor" in as_text(found)
+
+
 @pytest.mark.parametrize(
     ("file", "message", "hint"),
     [
@@ -215,6 +245,24 @@ def test_the_command_takes_a_template_and_writes_the_recipe(toy: Path, tmp_path:
     assert written["template"]["file"] == str(tmp_path / "own.jinja")
     as_json = json.loads(CliRunner().invoke(recipe_command, [*arguments, "--json"]).stdout)
     assert as_json == written
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["--template", "the model's own"])
+def test_a_template_that_is_no_jinja_is_told_with_its_line(toy: Path, tmp_path: Path, given: bool) -> None:
+    file = tmp_path / "own.jinja" if given else toy / "chat_template.jinja"
+    file.write_text("{% for m in messages %}\n{{ m['content' }}\n{% endfor %}")
+    with pytest.raises(StageError) as caught:
+        make_recipe(toy, template=file if given else None)
+    assert caught.value.message.startswith(f"{file}:2: not Jinja: " if given else f"{toy}: chat template, line 2: ")
+    assert "roles" not in str(caught.value)
+
+
+def test_an_unknown_architecture_names_the_file(toy: Path) -> None:
+    change(toy / "config.json", model_type="lama")
+    with pytest.raises(StageError) as caught:
+        make_recipe(toy)
+    assert caught.value.message.startswith(f"{toy}/config.json: unknown architecture")
+    assert "did you mean llama?" in caught.value.hint
 
 
 def test_the_command_exits_1_with_a_hint_when_the_template_is_missing(toy: Path) -> None:

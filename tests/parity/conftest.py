@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnx
@@ -36,19 +36,21 @@ class Exported:
 
 
 @pytest.fixture(scope="session")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Exported]:
-    """Return the toy export of an architecture, made once."""
-    made: dict[str, Exported] = {}
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Exported]:
+    """Return the toy export of an architecture, made once per dtype."""
+    made: dict[tuple[str, str], Exported] = {}
 
-    def export(model_type: str) -> Exported:
+    def export(model_type: str, dtype: Literal["fp32", "fp16"] = "fp32") -> Exported:
         from converters.export import export_model
 
-        if model_type not in made:
+        if (model_type, dtype) not in made:
             folder = tmp_path_factory.mktemp(model_type)
             model = write_toy_model(folder / "model", model_type)
-            contract = export_model(model, folder / "base.onnx", ExportSettings(), folder / "contract.json")
-            made[model_type] = Exported(model, folder / "base.onnx", contract)
-        return made[model_type]
+            graph, settings = folder / "base.onnx", ExportSettings(dtype=dtype)
+            made[model_type, dtype] = Exported(
+                model, graph, export_model(model, graph, settings, folder / "contract.json")
+            )
+        return made[model_type, dtype]
 
     return export
 

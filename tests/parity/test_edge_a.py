@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,27 @@ def test_an_export_passes_at_both_levels_and_every_token_is_equal(
     assert len(greedy) >= 2 and all(result.detail == "32 tokens equal" for result in greedy)
     assert list(report.facts["error_by_layer"]["optimisation all"]) == ["layer 0", "layer 1", "logits"]
     assert min(report.facts["worst_db"].values()) > 110
+
+
+def test_an_fp16_graph_meets_the_fp32_budget_and_its_rounding_has_one_of_its_own(
+    exported: Callable[..., Any], rows: list[Row]
+) -> None:
+    report = measured(exported("gemma3_text", "fp16"), rows)
+    assert report.passed
+    assert min(report.facts["worst_db"].values()) > 110
+    rounding = [result for result in report.results if result.tensor.startswith("fp16 weights / ")]
+    assert len(rounding) == 3 and all(50 < (result.psnr_db or 0) < 100 for result in rounding)
+    assert report.facts["stored_fp16"]["db"] == 50.0
+
+
+def test_rounding_to_fp16_that_costs_too_much_fails_by_its_own_budget(
+    exported: Callable[..., Any], rows: list[Row]
+) -> None:
+    toy = exported("gemma3_text", "fp16")
+    budgets = dataclasses.replace(load_budgets("gemma3_text"), stored_fp16_db=120.0)
+    report = measure_edge_a(toy.onnx, toy.contract, toy.model, rows, budgets, Settings())
+    assert {result.reason for result in report.failures} == {"below budget"}
+    assert all(result.tensor.startswith("fp16 weights / ") for result in report.failures[-3:])
 
 
 def test_swapped_heads_in_one_weight_are_found_in_their_layer(

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from weights_bridge.errors import BudgetMissedError, StageError, all_at_once, unknown_name
+from weights_bridge.errors import (
+    BudgetMissedError,
+    StageError,
+    UsedWronglyError,
+    all_at_once,
+    counted,
+    unknown_name,
+)
 
 
 def test_a_refusal_is_one_line_and_a_hint() -> None:
@@ -11,7 +18,16 @@ def test_a_refusal_is_one_line_and_a_hint() -> None:
 
 
 def test_a_missed_budget_has_an_exit_code_of_its_own() -> None:
-    assert (StageError("a").exit_code, BudgetMissedError("a").exit_code) == (1, 3)
+    assert (StageError("a").exit_code, UsedWronglyError("a").exit_code, BudgetMissedError("a").exit_code) == (1, 2, 3)
+
+
+def test_one_is_singular() -> None:
+    assert (counted(1, "row"), counted(0, "row"), counted(2, "row")) == ("1 row", "0 rows", "2 rows")
+
+
+def test_line_9_comes_before_line_10() -> None:
+    lines = str(all_at_once("bad:", ["a.jsonl:10: x", "a.jsonl:9: x", "a.jsonl:100: x", "a2.jsonl:1: x"])).splitlines()
+    assert lines[1:] == ["  a2.jsonl:1: x", "  a.jsonl:9: x", "  a.jsonl:10: x", "  a.jsonl:100: x"]
 
 
 def test_faults_are_listed_sorted_and_counted_after_twenty() -> None:

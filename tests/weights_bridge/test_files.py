@@ -137,6 +137,30 @@ def test_a_really_full_disk_keeps_the_old_file(small_disk: Path) -> None:
     assert names(small_disk) == ["x.json"]
 
 
+def test_a_folder_swap_that_was_killed_between_its_renames_is_undone(tmp_path: Path) -> None:
+    out, cut = tmp_path / "out", tmp_path / ".out-x1"
+    for place, text in ((cut / "old", "old"), (cut / "new", "half")):
+        place.mkdir(parents=True)
+        (place / "a.txt").write_text(text)
+    assert files.bring_back(out)
+    assert (out / "a.txt").read_text() == "old" and names(tmp_path) == ["out"]
+    assert not files.bring_back(out)
+
+
+def test_a_folder_that_is_there_is_never_replaced_by_what_a_kill_left(tmp_path: Path) -> None:
+    (tmp_path / ".out-x1" / "old").mkdir(parents=True)
+    (tmp_path / "out").mkdir()
+    assert not files.bring_back(tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", sorted(files.WRITTEN_BY))
+def test_the_hint_of_a_cut_file_of_ours_names_what_makes_it_again(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text('{"a": ')
+    with pytest.raises(StageError, match=f"{name}:1: not JSON") as caught:
+        read_json(tmp_path / name)
+    assert caught.value.hint == files.WRITTEN_BY[name]
+
+
 def test_a_folder_under_a_file_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for place in (files.written_whole, folder_written_whole):

@@ -117,6 +117,17 @@ def test_hidden_files_and_folders_are_not_recorded(run: RunFolder) -> None:
     assert list(run.manifest()["stages"]["merge"]["outputs"]) == ["merged/config.json"]
 
 
+def test_an_input_that_a_kill_left_aside_comes_back(run: RunFolder) -> None:
+    with run.stage("bridge") as stage:
+        write_json(run.path("merged", "config.json"), 1)
+        stage.wrote(run.path("merged"))
+    run.path(".merged-ab").mkdir()
+    run.path("merged").rename(run.path(".merged-ab", "old"))
+    with run.stage("swap", [run.path("merged")]):
+        assert read_json(run.path("merged", "config.json")) == 1
+    assert not run.path(".merged-ab").exists()
+
+
 def test_a_run_can_be_moved(run: RunFolder, tmp_path: Path) -> None:
     run.root.rename(tmp_path / "moved")
     assert RunFolder(tmp_path / "moved").altered() == []

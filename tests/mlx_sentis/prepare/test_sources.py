@@ -70,6 +70,16 @@ def test_all_bad_rows_come_in_one_error_with_file_and_line(jsonl: Any) -> None:
         assert f"{file}{place}" in caught.value.message
 
 
+def test_a_missing_tools_json_is_told_once_per_file(jsonl: Any) -> None:
+    file = jsonl([GOOD, *[{"user": f"open {i}", "call": None} for i in range(30)]])
+    with pytest.raises(StageError) as caught:
+        load(file)
+    assert caught.value.message == (
+        f"{file}: 1 bad row, nothing was written:\n"
+        f"  {file}:2: a row with a call needs tools.json beside its file (and 29 rows below it)"
+    )
+
+
 ROLE = "assistant"
 BAD_MESSAGES = [
     ([{"role": "user", "content": "hi"}], "no assistant turn"),

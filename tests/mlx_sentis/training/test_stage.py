@@ -132,7 +132,7 @@ def test_fewer_rows_than_a_batch_are_refused_before_the_weights_are_read(
 ) -> None:
     monkeypatch.setattr("mlx_sentis.training.stage.load_causal_lm", lambda folder: pytest.fail("weights were read"))
     count = len(read_jsonl(run / "data" / "train.jsonl"))
-    refused(train(run, "--set", f"train.batch_rows={count + 1}"), f"split train: {count} rows are fewer than one batch")
+    refused(train(run, "--set", f"train.batch_rows={count + 1}"), f"split train: {count} rows cannot fill one batch")
 
 
 def test_a_folder_that_holds_no_prepared_data_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,73 @@
+"""A run that cannot go on: what is told, when, and what is left as it was."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from helpers import call
+
+from parity.children import environment
+from weights_bridge.files import sha256_of
+from weights_bridge.run_folder import RunFolder
+
+Alter = Callable[[Callable[[Path], object]], Path]
+
+
+def conversion_never_began(root: Path) -> bool:
+    return not (root / "onnx").exists() and not (root / "manifest.json").exists()
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MLX_SENTIS_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_a_broken_row_is_told_before_minutes_of_conversion(
+    small_data: Path, cache: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data = Path(shutil.copytree(small_data, tmp_path / "data"))
+    with (data / "train.jsonl").open("a") as file:
+        file.write('{"user": "go"\n')
+    root = tmp_path / "run"
+    result = call("run", "--out", root, "--set", "model.name=toy-llama", "--set", f"data.source={data}")
+    assert result.exit_code == 1 and "stopped at stage recipe" in result.stderr
+    assert f"{data}/train.jsonl:25: not JSON" in capfd.readouterr().err
+    assert conversion_never_began(root)
+
+
+def test_a_batch_that_the_rows_cannot_fill_is_told_before_conversion(
+    small_data: Path, cache: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "run"
+    words = ["model.name=toy-llama", f"data.source={small_data}", "train.batch_rows=25"]
+    result = call("run", "--out", root, *[word for setting in words for word in ("--set", setting)])
+    said = capfd.readouterr().err
+    assert result.exit_code == 1 and "(add --set for a changed setting)" in result.stderr
+    assert "split train: 24 rows cannot fill one batch of 25" in said
+    assert "--set train.batch_rows=24" in said
+    assert conversion_never_began(root)
+
+
+def full_disk() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
+
+
+@pytest.mark.parametrize("stage", ["export", "train", "bridge", "swap", "fix"])
+def test_a_full_disk_in_a_stage_is_one_line_and_every_recorded_file_stays(altered_run: Alter, stage: str) -> None:
+    root = altered_run(lambda copy: None)
+    run = RunFolder(root)
+    before = run.recorded_hashes()
+    command = [sys.executable, "-m", "parity.stages", stage, str(root), "off", "quiet"]
+    done = subprocess.run(command, env=environment(), preexec_fn=full_disk, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    assert [line for line in done.stderr.splitlines() if "cannot be written" in line], done.stderr
+    assert {name: sha256_of(root / name) for name in before} == before
+    assert not list(root.rglob(".*-*"))
