@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -23,9 +23,9 @@ def at_least(default: Any, least: float) -> Any:
     return field(default=default, metadata={"least": least})
 
 
-def above_zero(default: float) -> Any:
-    """Declare a number that must be greater than 0."""
-    return field(default=default, metadata={"least": math.ulp(0.0)})
+def above_zero(default: float, most: float = math.inf) -> Any:
+    """Declare a number that must be greater than 0, and at most `most`."""
+    return field(default=default, metadata={"least": math.ulp(0.0), "most": most})
 
 
 @dataclass
@@ -40,7 +40,13 @@ class DataSettings:
     """How the data is shaped."""
 
     source: str = "npc-commands"  # a shipped set's name, a file, or a folder with one file per split
-    max_tokens: int = at_least(1024, 2)  # the longest row in tokens; longer ones are refused
+    format: str = "auto"  # messages, command, completion, alpaca, …; auto looks at the rows
+    map: list[str] = field(default_factory=list)  # FIELD=COLUMN, where the rows name their fields otherwise
+    skip_bad: bool = False  # leave bad rows out and list them, instead of refusing the source
+    max_tokens: int = at_least(1024, 2)  # the longest row in tokens
+    too_long: Literal["refuse", "drop", "left"] = "refuse"  # longer rows; left cuts the beginning of their prompt
+    train_turns: Literal["all", "last"] = "all"  # which assistant turns of a conversation are trained
+    near_duplicate: float = above_zero(0.8, most=1)  # Jaccard similarity from which two texts stay on one side
     holdout_share: float = at_least(0.2, 0)  # of a single file's rows; a folder brings its own splits
     valid_share: float = at_least(0.1, 0)
     calibration_share: float = at_least(0.1, 0)
@@ -204,13 +210,13 @@ def _apply(resolved: Resolved, values: dict[str, Any], origin: str) -> None:
             continue
         target = getattr(resolved.settings, section)
         hints = get_type_hints(type(target))
-        least = {f.name: f.metadata.get("least", -math.inf) for f in dataclasses.fields(target)}
+        fields = {f.name: f for f in dataclasses.fields(target)}
         for name, value in entries.items():
             if name not in hints:
                 faults.append(_unknown("key", f"{section}.{name}", [f"{section}.{key}" for key in hints]))
                 continue
             try:
-                setattr(target, name, _large_enough(_checked(value, hints[name]), least[name]))
+                setattr(target, name, _in_range(_checked(value, hints[name], fields[name]), fields[name].metadata))
             except ValueError as error:
                 faults.append(f"{section}.{name}: found {value!r}, wanted {error}")
                 continue
@@ -225,7 +231,7 @@ def _unknown(kind: str, name: str, known: Iterable[str]) -> str:
     return str(unknown_name(kind, name, known)).replace("\n  hint:", ";")
 
 
-def _checked(value: Any, kind: Any) -> Any:
+def _checked(value: Any, kind: Any, declared: dataclasses.Field[Any]) -> Any:
     origin = get_origin(kind)
     if origin is Literal:
         if isinstance(value, float | int) and not isinstance(value, bool):
@@ -235,7 +241,12 @@ def _checked(value: Any, kind: Any) -> Any:
         return value
     if origin is list:
         items = value.split(",") if isinstance(value, str) else value
-        if not isinstance(items, list) or not all(isinstance(item, str) for item in items) or not items:
+        may_be_empty = declared.default_factory is list
+        if (
+            not isinstance(items, list)
+            or not all(isinstance(item, str) for item in items)
+            or not (items or may_be_empty)
+        ):
             raise ValueError("a list of texts")
         return items
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
@@ -249,9 +260,11 @@ def _checked(value: Any, kind: Any) -> Any:
     return value
 
 
-def _large_enough(value: Any, least: float) -> Any:
+def _in_range(value: Any, limits: Mapping[str, float]) -> Any:
+    least, most = limits.get("least", -math.inf), limits.get("most", math.inf)
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("a finite number")
-    if isinstance(value, int | float) and value < least:
-        raise ValueError("a number above 0" if 0 < least < 1 else f"{least:g} or more")
+    if isinstance(value, int | float) and not least <= value <= most:
+        up_to = f", at most {most:g}" if most < math.inf else ""
+        raise ValueError(("a number above 0" if 0 < least < 1 else f"{least:g} or more") + up_to)
     return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -20,9 +21,20 @@ from weights_bridge.console import Output, command
 @click.option("--model", required=True, help="A model's name, its directory, or a hub id.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The run folder to write to.")
 @click.option("--template", type=click.Path(path_type=Path), help="A Jinja chat template in place of the model's own.")
+@click.option("--format", "form", metavar="NAME", help="The rows' form, where looking at them is not enough.")
+@click.option("--map", "mapping", multiple=True, metavar="FIELD=COLUMN", help="Where a field stands. Repeatable.")
+@click.option("--skip-bad", is_flag=True, help="Leave bad rows out and list them, instead of refusing the source.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting, e.g. data.seed=7. Repeatable.")
 def prepare(
-    output: Output, data: str, model: str, out: Path, template: Path | None, overrides: tuple[str, ...]
+    output: Output,
+    data: str,
+    model: str,
+    out: Path,
+    template: Path | None,
+    form: str | None,
+    mapping: tuple[str, ...],
+    skip_bad: bool,
+    overrides: tuple[str, ...],
 ) -> None:
     """Shape DATA for a model: render, mask, split and check every row.
 
@@ -33,10 +45,17 @@ def prepare(
     from mlx_sentis.prepare.run import run_prepare
     from weights_bridge.settings import resolve
 
-    settings = resolve(overrides=overrides).settings.data
+    settings = resolve(overrides=(*overrides, *_shorthands(form, mapping, skip_bad))).settings.data
     facts = run_prepare(data, model, out, settings, template=template, say=output.story)
     output.story(f"written: {out / 'data'}, {out / 'prompt_contract.json'}")
     output.answer("dataset", facts, report_text(facts).rstrip())
+
+
+def _shorthands(form: str | None, mapping: tuple[str, ...], skip_bad: bool) -> list[str]:
+    """Return the flags as `--set` would have them; what was not given says nothing."""
+    given = [f"data.format={form}"] if form else []
+    given += [f"data.map={json.dumps(mapping, ensure_ascii=False)}"] if mapping else []
+    return given + (["data.skip_bad=true"] if skip_bad else [])
 
 
 @command("show-mask", examples=("show-mask runs/npc", "show-mask runs/npc --split holdout --row 3 --json"))

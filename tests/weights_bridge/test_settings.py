@@ -65,6 +65,10 @@ def test_two_resolutions_do_not_share_their_lists() -> None:
         ("model.name='a b'", "model", "name", "a b"),
         ("data.source=a=b.jsonl", "data", "source", "a=b.jsonl"),
         ("data.source=2024-01-01", "data", "source", "2024-01-01"),
+        ("data.map=user=question,assistant=reply", "data", "map", ["user=question", "assistant=reply"]),
+        ("data.map=[]", "data", "map", []),
+        ("data.too_long=left", "data", "too_long", "left"),
+        ("data.near_duplicate=1", "data", "near_duplicate", 1.0),
     ],
 )
 def test_a_flag_sets_one_value_of_the_declared_type(override: str, section: str, key: str, value: object) -> None:
@@ -135,6 +139,9 @@ def test_several_flags_are_told_at_once() -> None:
         ("adapter.alpha=0", "a number above 0"),
         ("train.learning_rate=nan", "a finite number"),
         ("train.gradient_clip=inf", "a finite number"),
+        ("data.near_duplicate=0", "a number above 0, at most 1"),
+        ("data.near_duplicate=1.1", "a number above 0, at most 1"),
+        ("data.too_long=cut", "one of refuse, drop, left"),
         ("adapter.targets=[]", "a list of texts"),
         ("adapter.targets=[1]", "a list of texts"),
     ],
