@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 from weights_bridge.errors import StageError
 
@@ -18,55 +18,46 @@ BOM = b"\xef\xbb\xbf"
 DEEPEST = 64  # levels; schemas and arguments of real tools stay below ten
 TOO_DEEP = f"not usable JSON: nested deeper than {DEEPEST} levels"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+Item = tuple[int, dict[str, Any] | str | None]  # number from 1; an object, why there is none, or None for a blank line
 ARRAY_HINT = (
     'write one row per line: python -c "import json, sys; [print(json.dumps(r)) for r in json.load(open(sys.argv[1], '
     "encoding='utf-8-sig'))]\" {name} > rows.jsonl"
 )
 
 
-@dataclass
-class Lines:
-    """What stands in a JSON-lines file.
-
-    Attributes:
-        objects: (line number from 1, object) in file order.
-        faults: (line number, reason).
-        blank: how many lines hold nothing but spaces.
-    """
-
-    objects: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
-    faults: list[tuple[int, str]] = field(default_factory=list)
-    blank: int = 0
-
-
-def read_lines(path: Path) -> Lines:
-    """Read a JSON-lines file; faulty lines are collected, not raised.
+def lines_of(path: Path) -> Iterator[Item]:
+    """Yield what stands in each line of a JSON-lines file, one line in memory at a time.
 
     Args:
         path: UTF-8 with or without a byte-order mark; lines end in LF, CRLF or CR.
 
     Raises:
-        StageError: the file cannot be read, is UTF-16, holds no row at all, or is one JSON value over several lines.
+        StageError: the file cannot be read.
     """
-    lines = Lines()
+    with opened(path) as file:
+        for number, raw in enumerate(_pieces(file), 1):
+            yield number, _item(raw)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file of text for reading, in bytes.
+
+    Raises:
+        StageError: it cannot be read, or is UTF-16.
+    """
     try:
         with path.open("rb") as file:
             if file.read(2) in UTF16_MARKS:
                 raise StageError(f"{path}: UTF-16 text, wanted UTF-8", hint="save it again as UTF-8")
             file.seek(0)
-            for number, raw in enumerate(_pieces(file), 1):
-                _take(lines, number, raw)
+            yield file
     except OSError as error:
         why = error.strerror or str(error)
-        raise StageError(f"{path}: cannot be read: {why}", hint="give a JSON-lines file that exists") from None
-    if lines.faults:
-        _explain_whole_document(path, lines.faults[0][0])
-    if not lines.objects and not lines.faults:
-        raise StageError(f"{path}: no rows, the file is empty", hint="one JSON object per line; see the README's forms")
-    return lines
+        raise StageError(f"{path}: cannot be read: {why}", hint="give a data file that exists") from None
 
 
-def _pieces(file: Iterator[bytes]) -> Iterator[bytes]:
+def _pieces(file: IO[bytes]) -> Iterator[bytes]:
     """Yield lines without their ends. A raw CR cannot stand inside a JSON text, so splitting at it is safe."""
     first = True
     for raw in file:
@@ -76,14 +67,13 @@ def _pieces(file: Iterator[bytes]) -> Iterator[bytes]:
         yield from raw.split(b"\r")
 
 
-def _take(lines: Lines, number: int, raw: bytes) -> None:
+def _item(raw: bytes) -> dict[str, Any] | str | None:
     if not raw.strip():
-        lines.blank += 1
-        return
+        return None
     try:
-        lines.objects.append((number, parse_object(raw)))
+        return parse_object(raw)
     except ValueError as error:
-        lines.faults.append((number, str(error)))
+        return str(error)
 
 
 def parse_object(raw: bytes) -> dict[str, Any]:
@@ -157,14 +147,24 @@ def name_of(value: Any) -> str:
     return names.get(type(value), "a number")
 
 
-def _explain_whole_document(path: Path, line: int) -> None:
-    """Raise the explaining error when the file is one JSON value (an array, or one object over several lines)."""
+def require_lines(path: Path) -> None:
+    """Require that a file is JSON lines and not one JSON value: an array, or one object over several lines.
+
+    Raises:
+        StageError: what it is instead, with a way to convert it; or it is empty.
+    """
+    first = next(((number, item) for number, item in lines_of(path) if item is not None), None)
+    if first is None:
+        raise StageError(f"{path}: no rows, the file is empty", hint="one JSON object per line; see the README's forms")
+    number, item = first
+    if isinstance(item, dict):
+        return
     try:
         value = loads(path.read_bytes().removeprefix(BOM).decode("utf-8"))
-    except ValueError:  # neither one document nor lines: the faults of the lines say it better
+    except (OSError, ValueError):  # neither one document nor lines: the faults of the lines say it better
         return
     if not isinstance(value, list | dict):
         return
     what = f"a JSON array of {len(value)} rows" if isinstance(value, list) else "one JSON value over several lines"
     hint = ARRAY_HINT.format(name=path.name) if isinstance(value, list) else "put each object on a line of its own"
-    raise StageError(f"{path}:{line}: this is {what}, wanted JSON lines (one object per line)", hint=hint)
+    raise StageError(f"{path}:{number}: this is {what}, wanted JSON lines (one object per line)", hint=hint)

@@ -20,13 +20,6 @@ ROLES = ("system", "user", "assistant", "tool")
 FORMS = '{"user", "call"}, {"messages"} or {"prompt", "completion"}'
 
 
-class NoToolsError(ValueError):
-    """A command row without tools; all such rows of a file have one cause."""
-
-    def __init__(self) -> None:
-        super().__init__("a row with a call needs tools.json beside its file")
-
-
 @dataclass(frozen=True)
 class ToolSet:
     """What `tools.json` says: the instruction and the tools that all command rows of a folder share."""
@@ -90,7 +83,6 @@ def read_row(value: dict[str, Any], source: str, shared: ToolSet, style: str) ->
         style: the recipe's `tools`; a template that lists the tools itself is not told that `none` is an answer.
 
     Raises:
-        NoToolsError: a command row, and there are no shared tools.
         ValueError: the first thing that is wrong.
     """
     if "messages" in value:
@@ -107,7 +99,7 @@ def read_row(value: dict[str, Any], source: str, shared: ToolSet, style: str) ->
 
 def _read_command(value: dict[str, Any], source: str, shared: ToolSet, style: str) -> Row:
     if not shared.tools:
-        raise NoToolsError
+        raise ValueError("a row with a call needs tools.json beside its file")
     system = "\n".join(filter(None, [shared.instruction, NONE_RULE if style == TEMPLATE else ""]))
     messages: list[Message] = [{"role": "system", "content": system}] if system else []
     messages.append(_said("user", value["user"], "user"))

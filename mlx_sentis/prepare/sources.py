@@ -3,17 +3,89 @@
 from __future__ import annotations
 
 import importlib.resources
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
-from mlx_sentis.prepare.jsonl import BOM, loads, name_of, read_lines
-from mlx_sentis.prepare.rows import NoToolsError, Row, ToolSet, read_row
+from mlx_sentis.prepare.jsonl import BOM, lines_of, loads, name_of, require_lines
+from mlx_sentis.prepare.rows import Row, ToolSet, read_row
 from mlx_sentis.prepare.tools import normalised_tools
 from weights_bridge.errors import StageError, all_at_once, counted
 
 SPLITS = ("train", "valid", "calibration", "holdout")
 ALIASES = {"validation": "valid", "test": "holdout"}  # what other trainers call them
 FORM_HINT = "one object per line; `mlx-sentis prepare --help` and the README show the forms"
+SAME_CAUSE = 4  # from so many on, rows of a file with one and the same fault are told in one line
+NO_MAP: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One bad row.
+
+    Attributes:
+        source: `file:line`, as the user named the file.
+        reason: what is wrong, in words for a user.
+    """
+
+    source: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.source}: {self.reason}"
+
+
+@dataclass
+class Source:
+    """Rows that can be read as often as wanted, one at a time.
+
+    Attributes:
+        name: what the user gave.
+        format: what the rows were taken for, for example `messages`, `alpaca`, `csv`.
+        why: what it was recognised by.
+        files: split to file; a single file is all `train`.
+        is_single_file: whether the splits have yet to be cut.
+        blank_lines: file name to count of blank lines, where there are any; filled while rows are read.
+    """
+
+    name: str
+    format: str
+    why: str
+    files: dict[str, Path]
+    is_single_file: bool
+    shared: ToolSet
+    style: str
+    blank_lines: dict[str, int] = field(default_factory=dict)
+
+    def rows(self, split: str) -> Iterator[Row | Fault]:
+        """Yield every row of a split in file order, or what is wrong with it; each call begins anew.
+
+        Raises:
+            StageError: the file has gone or cannot be read.
+        """
+        file = self.files[split]
+        shown, blank = self._shown(file), 0
+        self.blank_lines.pop(file.name, None)
+        for number, item in lines_of(file):
+            if item is None:
+                blank += 1
+                self.blank_lines[file.name] = blank
+            elif isinstance(item, str):
+                yield Fault(f"{shown}:{number}", item)
+            else:
+                yield self._row(item, f"{shown}:{number}")
+
+    def _row(self, value: dict[str, Any], source: str) -> Row | Fault:
+        try:
+            return read_row(value, source, self.shared, self.style)
+        except ValueError as error:
+            return Fault(source, str(error))
+
+    def _shown(self, file: Path) -> str:
+        # a shipped set is named, not located
+        return str(file) if Path(self.name).exists() else f"{self.name}/{file.name}"
 
 
 @dataclass
@@ -38,15 +110,17 @@ def shipped_sets() -> dict[str, Path]:
     return {folder.name: folder for folder in sorted(folders) if (folder / "train.jsonl").is_file()}
 
 
-def load_source(source: str | Path, style: str) -> Loaded:
-    """Read every row of a source.
+def open_source(source: str | Path, style: str, *, format: str = "auto", mapping: Mapping[str, str] = NO_MAP) -> Source:
+    """Find a source's files and what their rows are; no row but the first ones is read.
 
     Args:
         source: a file, a folder of `{train,valid,calibration,holdout}.jsonl`, or a shipped set's name.
         style: the recipe's `tools`.
+        format: what the rows are to be taken for; `auto` recognises it.
+        mapping: field to the column or key that holds it.
 
     Raises:
-        StageError: no such source, or its bad rows, all of them at once as `file:line: reason`.
+        StageError: no such source, or one that holds no rows or cannot be read.
     """
     path = Path(source)
     if not path.exists():
@@ -56,40 +130,41 @@ def load_source(source: str | Path, style: str) -> Loaded:
             raise StageError(f"{source}: no such file, folder or shipped set", hint=hint)
         path = sets[str(source)]
     files = split_files(path) if path.is_dir() else {"train": path}
-    names = {split: _shown(source, path, file) for split, file in files.items()}
-    loaded = Loaded({}, is_single_file=not path.is_dir())
     shared = read_tool_set((path if path.is_dir() else path.parent) / "tools.json")
-    faults: list[str] = []
-    for split, file in files.items():
-        loaded.splits[split] = _read_file(file, names[split], shared, style, faults, loaded.blank_lines)
+    for file in files.values():
+        require_lines(file)
+    return Source(str(source), "jsonl", "JSON lines", files, not path.is_dir(), shared, style)
+
+
+def load_source(source: str | Path, style: str, *, format: str = "auto", mapping: Mapping[str, str] = NO_MAP) -> Loaded:
+    """Read every row of a source at once (`open_source` reads them one at a time).
+
+    Raises:
+        StageError: no such source, or its bad rows, all of them at once as `file:line: reason`.
+    """
+    opened = open_source(source, style, format=format, mapping=mapping)
+    splits: dict[str, list[Row]] = {split: [] for split in opened.files}
+    faults: list[Fault] = []
+    for split, rows in splits.items():
+        for row in opened.rows(split):
+            faults.append(row) if isinstance(row, Fault) else rows.append(row)
     if faults:
-        raise all_at_once(f"{source}: {counted(len(faults), 'bad row')}, nothing was written:", faults, hint=FORM_HINT)
-    return loaded
+        raise bad_rows(opened.name, faults)
+    return Loaded(splits, opened.blank_lines, opened.is_single_file)
 
 
-def _shown(source: str | Path, path: Path, file: Path) -> str:
-    return str(file) if Path(source) == path else f"{source}/{file.name}"  # a shipped set is named, not located
-
-
-def _read_file(
-    file: Path, shown: str, shared: ToolSet, style: str, faults: list[str], blank_lines: dict[str, int]
-) -> list[Row]:
-    lines = read_lines(file)
-    faults += [f"{shown}:{number}: {reason}" for number, reason in lines.faults]
-    if lines.blank:
-        blank_lines[file.name] = lines.blank
-    rows, homeless = [], []
-    for number, value in lines.objects:
-        try:
-            rows.append(read_row(value, f"{shown}:{number}", shared, style))
-        except NoToolsError:  # one missing file, not one fault per row
-            homeless.append(number)
-        except ValueError as error:
-            faults.append(f"{shown}:{number}: {error}")
-    if homeless:
-        rest = f" (and {counted(len(homeless) - 1, 'row')} below it)" if len(homeless) > 1 else ""
-        faults.append(f"{shown}:{homeless[0]}: {NoToolsError()}{rest}")
-    return rows
+def bad_rows(name: str, faults: Sequence[Fault]) -> StageError:
+    """Return the one error that lists all bad rows; many with one cause are one line."""
+    causes: dict[tuple[str, str], list[Fault]] = {}
+    for fault in faults:
+        causes.setdefault((fault.source.rpartition(":")[0], fault.reason), []).append(fault)
+    lines: list[str] = []
+    for same in causes.values():
+        if len(same) < SAME_CAUSE:
+            lines += map(str, same)
+        else:
+            lines.append(f"{same[0]} (and {counted(len(same) - 1, 'row')} below it)")
+    return all_at_once(f"{name}: {counted(len(faults), 'bad row')}, nothing was written:", lines, hint=FORM_HINT)
 
 
 def split_files(folder: Path) -> dict[str, Path]:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mlx_sentis.prepare.jsonl import read_lines
-from mlx_sentis.prepare.sources import load_source
+from mlx_sentis.prepare.rows import Row
+from mlx_sentis.prepare.sources import Fault, load_source, open_source
 from weights_bridge.errors import StageError
 
 GOOD = {"messages": [{"role": "user", "content": "Geh über die Brücke"}, {"role": "assistant", "content": "ja"}]}
@@ -75,7 +75,7 @@ def test_a_missing_tools_json_is_told_once_per_file(jsonl: Any) -> None:
     with pytest.raises(StageError) as caught:
         load(file)
     assert caught.value.message == (
-        f"{file}: 1 bad row, nothing was written:\n"
+        f"{file}: 30 bad rows, nothing was written:\n"
         f"  {file}:2: a row with a call needs tools.json beside its file (and 29 rows below it)"
     )
 
@@ -295,11 +295,15 @@ def test_no_line_is_lost_without_a_word(tmp_path: Path, content: list[bytes]) ->
     file = tmp_path / "fuzz.jsonl"
     file.write_bytes(b"\n".join(content) + b"\n")
     try:
-        lines = read_lines(file)
+        source = open_source(file, "system-block")
     except StageError:
         assert LINE not in content or len(content) == 1
         return
-    assert len(lines.objects) + len(lines.faults) + lines.blank == len(content)
+    for _ in range(2):  # restartable
+        rows = list(source.rows("train"))
+        assert len(rows) + source.blank_lines.get(file.name, 0) == len(content)
+        assert sum(isinstance(row, Row) for row in rows) == content.count(LINE)
+        assert sum(isinstance(row, Fault) for row in rows) == sum(line not in (LINE, b"") for line in content)
 
 
 JSON = st.recursive(
