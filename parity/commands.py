@@ -80,18 +80,30 @@ def _answer(output: Output, reports: list[GateReport], localise: bool) -> None:
         )
 
 
-@command("eval", examples=("eval runs/demo", "eval runs/demo --baseline --rows 20"))
+@command("eval", examples=("eval runs/demo", "eval runs/demo --runner mlx --rows 20"))
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--runner", type=click.Choice(["onnx"]), default="onnx", show_default=True, help="What answers.")
-@click.option("--baseline", is_flag=True, help="The base graph only, into eval/baseline.json.")
+@click.option(
+    "--runner",
+    type=click.Choice(["onnx", "mlx"]),
+    default="onnx",
+    show_default=True,
+    help="What answers: the exported graphs in ONNX Runtime, or the directories they come from in MLX.",
+)
+@click.option("--baseline", is_flag=True, help="The base model only, into eval/baseline.json.")
 @click.option("--rows", type=click.IntRange(min=0), help="The first N held-out rows; 0 is all.")
-def evaluate(output: Output, run: Path, runner: str, baseline: bool, rows: int | None) -> None:
-    """Answer the held-out rows with the exported graphs and score each axis by itself."""
+def evaluate(output: Output, run: Path, runner: Any, baseline: bool, rows: int | None) -> None:
+    """Answer the held-out rows before and after the fine-tune, and score each axis by itself.
+
+    The calibration rows decide the gate for the runtime, eval/gate.json; held-out rows never do.
+    """
+    from parity.eval_words import closing_lines
     from parity.evaluate import evaluate_run
     from parity.report import axes_table
     from parity.verify import settings_of
 
     folder = RunFolder.existing(run)
-    document = evaluate_run(folder, settings_of(folder), baseline=baseline, rows=rows, quiet=output.quiet)
+    settings = settings_of(folder)
+    document = evaluate_run(folder, settings, runner=runner, baseline=baseline, rows=rows, quiet=output.quiet)
     answer = {key: value for key, value in document.items() if key != "schema"}
-    output.answer("eval", {"runner": runner} | answer, axes_table(document))
+    text = "\n".join([axes_table(document), "", *closing_lines(document)]).rstrip()
+    output.answer("eval", answer, text)

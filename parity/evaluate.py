@@ -1,61 +1,115 @@
-"""Evaluation through the exported graph: held-out rows, before and after the fine-tune, on separated axes."""
+"""Evaluation: held-out rows before and after the fine-tune on separated axes, and the gate for the runtime.
+
+The base and the tuned model answer the held-out rows; the tuned one answers the calibration rows as well, and the gate
+is chosen on those alone (`parity/eval_gate.py`). What it does to held-out rows is measured afterwards, as a report.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlx_sentis.evaluation.generator import answers
-from mlx_sentis.evaluation.scoring import Answer, read_answer, score
-from mlx_sentis.evaluation.verdicts import Verdict, verdicts
+from mlx_sentis.evaluation.conduct import amended, conduct_of, remarks
+from mlx_sentis.evaluation.generator import Answered, answers
+from mlx_sentis.evaluation.scoring import Answer, arguments_by_name, read_answer, score
+from mlx_sentis.evaluation.verdicts import verdicts
+from parity.eval_gate import Calibration, gate_of, read_calibration
+from parity.eval_words import eval_log
+from parity.runners.generators import Runner, Side, files_of, open_generator
 from weights_bridge.errors import StageError
 from weights_bridge.files import read_json, read_jsonl, write_json, write_text
 from weights_bridge.run_folder import RunFolder
 from weights_bridge.settings import Settings
 
 SCHEMA = "mlx-sentis/axes/1"
-BASE, TUNED = "base.onnx", "model.onnx"
-SIDES = {"before": BASE, "after": TUNED}
+SIDES: dict[str, Side] = {"before": "base", "after": "tuned"}
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Said:
+    """What one model said to a set of rows.
+
+    Attributes:
+        answered: rows with their texts.
+        read: the texts as answers, in the same order.
+    """
+
+    answered: Sequence[Answered]
+    read: Sequence[Answer]
+
+    @property
+    def pairs(self) -> list[tuple[Row, Answer]]:
+        return [(one.row, answer) for one, answer in zip(self.answered, self.read, strict=True)]
+
+    @property
+    def margins(self) -> list[float | None]:
+        return [one.margin for one in self.answered]
+
+    def part(self, first: int, stop: int | None = None) -> Said:
+        """Return what was said to some of the rows."""
+        return Said(self.answered[first:stop], self.read[first:stop])
 
 
 def evaluate_run(
-    run: RunFolder, settings: Settings, *, baseline: bool = False, rows: int | None = None, quiet: bool = False
+    run: RunFolder,
+    settings: Settings,
+    *,
+    runner: Runner = "onnx",
+    baseline: bool = False,
+    rows: int | None = None,
+    quiet: bool = False,
 ) -> dict[str, Any]:
-    """Answer the held-out rows with the base and the tuned graph, score and compare.
+    """Answer the held-out rows with the base and the tuned model, score and compare; choose the gate.
 
     Args:
-        run: with `onnx/` and `data/`.
+        run: with `data/`, and `onnx/` or `merged/`.
         settings: `eval.max_new_tokens`, `eval.rows`.
-        baseline: the base graph only, into `eval/baseline.json`.
+        runner: what answers, `onnx` (the exported graphs) or `mlx` (the directories they come from).
+        baseline: the base model only, into `eval/baseline.json`.
         rows: the first N held-out rows only; None takes `eval.rows`, 0 is all.
         quiet: no progress bar.
 
     Returns:
         What was written to `eval/axes.json` (or `eval/baseline.json`): per side counts, shares and 95 % intervals,
-        verdicts per axis, and every row's texts.
+        verdicts per axis, remarks, the gate's effect, and every row's texts.
 
     Raises:
         StageError: a file is missing or altered, or there is no held-out row.
     """
-    sides = {"before": BASE} if baseline else SIDES
-    inputs = [run.path("recipe.json"), run.path("onnx", "contract.json"), run.path("data", "holdout.jsonl")]
-    inputs += [run.path("data", "dataset.json"), *(run.path("onnx", name) for name in sides.values())]
-    with run.stage("baseline" if baseline else "eval", inputs) as stage:
-        chosen = _held_out(run, settings.eval.rows if rows is None else rows)
-        document, facts = _measured(run, settings, sides, chosen, quiet)
-        target = run.path("eval", "baseline.json" if baseline else "axes.json")
-        write_json(target, document)
-        stage.wrote(target)
-        if not baseline:
-            write_text(run.path("eval", "eval_log.md"), eval_log(document))
-            stage.wrote(run.path("eval", "eval_log.md"))
-        stage.facts |= facts
+    sides: dict[str, Side] = {"before": "base"} if baseline else SIDES
+    inputs = [run.path("recipe.json"), run.path("data", "holdout.jsonl"), run.path("data", "dataset.json")]
+    inputs += [path for side in sides.values() for path in files_of(run, runner, side)]
+    inputs += [path for path in [run.path("data", "calibration.jsonl")] if path.exists() and not baseline]
+    with run.stage("baseline" if baseline else "eval", list(dict.fromkeys(inputs))) as stage:
+        held_out = _held_out(run, settings.eval.rows if rows is None else rows)
+        calibration = Calibration([]) if baseline else read_calibration(run)
+        said: dict[str, Said] = {}
+        for name, side in sides.items():
+            more = calibration if name == "after" else Calibration([])
+            said[name], stage.facts[name] = _ask(run, settings, (runner, side), held_out, more, f"eval {name}", quiet)
+        document = _document(runner, held_out, {name: one.part(0, len(held_out)) for name, one in said.items()})
+        stage.facts["rows"] = len(held_out)
+        if baseline:
+            _write(stage, run.path("eval", "baseline.json"), document)
+            return document
+        document |= _gate(run, stage, calibration, said["after"], len(held_out), runner)
+        document["rows"] = document.pop("rows")  # the long part last
+        _write(stage, run.path("eval", "axes.json"), document)
+        write_text(run.path("eval", "eval_log.md"), eval_log(document))
+        stage.wrote(run.path("eval", "eval_log.md"))
     return document
 
 
-def _held_out(run: RunFolder, count: int) -> list[dict[str, Any]]:
+def _write(stage: Any, path: Path, document: dict[str, Any]) -> None:
+    write_json(path, document)
+    stage.wrote(path)
+
+
+def _held_out(run: RunFolder, count: int) -> list[Row]:
     path = run.path("data", "holdout.jsonl")
     rows = [row for row in read_jsonl(path) if row["expect"] is not None]
     if not rows:
@@ -63,45 +117,38 @@ def _held_out(run: RunFolder, count: int) -> list[dict[str, Any]]:
     return rows[:count] if count else rows
 
 
-def _measured(
-    run: RunFolder, settings: Settings, sides: Mapping[str, str], rows: Sequence[dict[str, Any]], quiet: bool
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    texts: dict[str, list[str]] = {}
-    facts: dict[str, Any] = {"rows": len(rows)}
-    for side, name in sides.items():
-        texts[side], facts[side] = _answered(run, settings, name, rows, side, quiet)
-    read = {side: _read(run, rows, found) for side, found in texts.items()}
-    scored = {side: score(zip(rows, found, strict=True)) for side, found in read.items()}
-    document: dict[str, Any] = {"schema": SCHEMA, "rows_scored": len(rows)}
-    document |= {side: {name: axis.as_json() for name, axis in axes.items()} for side, axes in scored.items()}
-    if "after" in scored:
-        compared = verdicts(scored["before"], scored["after"])
-        document["verdicts"] = {verdict.axis: verdict.as_json() for verdict in compared}
-    document["rows"] = [_row(row, at, texts, read) for at, row in enumerate(rows)]
-    return document, facts
-
-
-def _answered(
-    run: RunFolder, settings: Settings, name: str, rows: Sequence[dict[str, Any]], side: str, quiet: bool
-) -> tuple[list[str], dict[str, Any]]:
+def _ask(
+    run: RunFolder,
+    settings: Settings,
+    model: tuple[Runner, Side],
+    held_out: Sequence[Row],
+    calibration: Calibration,
+    label: str,
+    quiet: bool,
+) -> tuple[Said, dict[str, Any]]:
+    """Let one model answer the held-out rows, then the calibration rows; the model is freed when this returns."""
     from tqdm import tqdm
 
-    from parity.runners.onnx_decoder import OnnxDecoder
-
     recipe, dataset = read_json(run.path("recipe.json")), read_json(run.path("data", "dataset.json"))
-    decoder = OnnxDecoder(run.path("onnx", name), read_json(run.path("onnx", "contract.json")))
-    started, counted = time.monotonic(), [0]
+    rows = [*held_out, *calibration.rows]
+    started = time.monotonic()
     stream = answers(
-        decoder,
+        open_generator(run, *model),
         rows,
-        _counting(text_decoder(run, recipe), counted),
+        text_decoder(run, recipe),
         max_new_tokens=settings.eval.max_new_tokens,
         stop_ids=recipe["stop_ids"],
         shared_tokens=dataset["shared_prefix_tokens"],
+        refusal_id=calibration.refusal_id,
     )
-    found = [text for _, text in tqdm(stream, desc=f"eval {side}", total=len(rows), unit="row", disable=quiet or None)]
-    seconds = time.monotonic() - started
-    return found, {"seconds": round(seconds, 2), "new_tokens": counted[0]}
+    found = list(tqdm(stream, desc=label, total=len(rows), unit="row", disable=quiet or None))
+    read = [read_answer(one.text, _names(one.row.get("tools") or dataset["tools"]), recipe["tools"]) for one in found]
+    facts: dict[str, Any] = {"rows": len(rows), "new_tokens": sum(one.new_tokens for one in found)}
+    return Said(found, read), facts | {"seconds": round(time.monotonic() - started, 2)}
+
+
+def _names(tools: Sequence[Mapping[str, Any]]) -> set[str]:
+    return {tool.get("function", tool)["name"] for tool in tools}
 
 
 def text_decoder(run: RunFolder, recipe: Mapping[str, Any]) -> Callable[[list[int]], str]:
@@ -120,57 +167,45 @@ def text_decoder(run: RunFolder, recipe: Mapping[str, Any]) -> Callable[[list[in
     return lambda ids: tokenizer.decode(ids, skip_special_tokens=False)
 
 
-def _counting(decode: Callable[[list[int]], str], counted: list[int]) -> Callable[[list[int]], str]:
-    def counting(ids: list[int]) -> str:
-        counted[0] += len(ids)
-        return decode(ids)
-
-    return counting
-
-
-def _read(run: RunFolder, rows: Sequence[dict[str, Any]], texts: Sequence[str]) -> list[Answer]:
-    style = read_json(run.path("recipe.json"))["tools"]
-    shared = read_json(run.path("data", "dataset.json"))["tools"]
-    return [read_answer(text, _names(row.get("tools") or shared), style) for row, text in zip(rows, texts, strict=True)]
-
-
-def _names(tools: Sequence[Mapping[str, Any]]) -> set[str]:
-    return {tool.get("function", tool)["name"] for tool in tools}
+def _document(runner: Runner, rows: Sequence[Row], said: Mapping[str, Said]) -> dict[str, Any]:
+    """Return the scores of each side and, where there are two, the verdicts."""
+    scored = {side: score(one.pairs) for side, one in said.items()}
+    conduct = {side: conduct_of(one.pairs) for side, one in said.items()}
+    document: dict[str, Any] = {"schema": SCHEMA, "runner": runner, "rows_scored": len(rows)}
+    document |= {side: {name: axis.as_json() for name, axis in axes.items()} for side, axes in scored.items()}
+    if "after" in scored:
+        found = amended(verdicts(scored["before"], scored["after"]), conduct["before"], conduct["after"])
+        document["verdicts"] = {verdict.axis: verdict.as_json() for verdict in found}
+    document["remarks"] = remarks(conduct.get("before"), conduct.get("after"))
+    document["conduct"] = {side: one.as_json() for side, one in conduct.items()}
+    document["arguments"] = {side: _by_name(one) for side, one in said.items()}
+    document["rows"] = [_row(row, at, said) for at, row in enumerate(rows)]
+    return document
 
 
-def _row(
-    row: Mapping[str, Any], at: int, texts: Mapping[str, list[str]], read: Mapping[str, list[Answer]]
-) -> dict[str, Any]:
-    sides = {side: {"text": texts[side][at], "kind": read[side][at].kind} for side in texts}
+def _by_name(said: Said) -> dict[str, Any]:
+    found = arguments_by_name(said.pairs)
+    return {name: {kind: axis.as_json() for kind, axis in axes.items()} for name, axes in found.items()}
+
+
+def _row(row: Row, at: int, said: Mapping[str, Said]) -> dict[str, Any]:
+    sides = {side: {"text": one.answered[at].text, "kind": one.read[at].kind} for side, one in said.items()}
     return {"id": row["id"], "expect": row["expect"], **sides}
 
 
-def eval_log(document: Mapping[str, Any]) -> str:
-    """Return the held-out verdicts as Markdown: words per axis, no raw scores."""
-    lines = [
-        "# Held-out verdicts",
-        "",
-        f"{document['rows_scored']} rows, new phrasings; paired exact McNemar, p < 0.05.",
-    ]
-    lines += ["", "| axis | verdict |", "|---|---|"]
-    lines += [f"| {axis.replace('_', ' ')} | {found['word']} |" for axis, found in document["verdicts"].items()]
-    return "\n".join(lines) + "\n"
-
-
-def regressed(document: Mapping[str, Any]) -> list[str]:
-    """Return the axes that the fine-tune made worse."""
-    return [axis for axis, found in document["verdicts"].items() if found["word"] == "regressed"]
-
-
-def axis_line(axis: Mapping[str, Any]) -> str:
-    """Return `52/60 · 87 % (76–93)`, or a dash when nothing was counted."""
-    if not axis["of"]:
-        return "–"
-    shares = [round(100 * axis[key]) for key in ("share", "low", "high")]
-    return f"{axis['right']}/{axis['of']} · {shares[0]} % ({shares[1]}–{shares[2]})"
-
-
-def verdict_word(found: Mapping[str, Any] | Verdict) -> str:
-    """Return the verdict of one axis with its p-value."""
-    entry = found.as_json() if isinstance(found, Verdict) else found
-    return entry["word"] if entry["p_value"] is None else f"{entry['word']} (p = {entry['p_value']:.2g})"
+def _gate(
+    run: RunFolder, stage: Any, calibration: Calibration, after: Said, held_out: int, runner: Runner
+) -> dict[str, Any]:
+    """Choose and write the gate, or take away an old one; return what `axes.json` says of both splits."""
+    on_calibration, on_held_out = after.part(held_out), after.part(0, held_out)
+    found: dict[str, Any] = {}
+    if calibration.rows:
+        axes = score(on_calibration.pairs)
+        found["calibration"] = {name: axis.as_json() for name, axis in axes.items()}
+    target = run.path("eval", "gate.json")
+    gate, report = gate_of(run, calibration, on_calibration, on_held_out)
+    if gate is None:
+        target.unlink(missing_ok=True)  # one of an earlier model must not be shipped with this one
+    else:
+        _write(stage, target, gate | {"runner": runner})
+    return found | {"gate": report}

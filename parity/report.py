@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from parity.evaluate import axis_line, verdict_word
+from parity.eval_words import axis_line, verdict_word, words_of
 from parity.plots import plot_error_by_layer, plot_loss
 from parity.tables import table
 from weights_bridge.files import read_json, read_jsonl, write_json, write_text
@@ -14,6 +14,7 @@ from weights_bridge.run_folder import RunFolder, versions
 SCHEMA = "mlx-sentis/report/1"
 GATES = {"a0": "a0.json", "edge_a_base": "a-base.json", "edge_a_tuned": "a.json"}
 NOT_RUN = "not run"
+EVAL_KEYS = ("before", "after", "verdicts", "remarks", "gate")
 UNMEASURED = {
     "edge_b": "ONNX Runtime against Sentis in Unity: needs Unity; the raw fixtures for it are in onnx/fixtures",
     "speed_on_device": "tokens per second in Unity",
@@ -63,7 +64,7 @@ def _summary(run: RunFolder, gates: Mapping[str, dict[str, Any] | None], axes: d
         "licence": recipe.get("licence"),
         "gates": found,
         "ungated": sorted(name for name, entry in stages.items() if entry["facts"].get("ungated")),
-        "eval": None if axes is None else {key: axes.get(key) for key in ("before", "after", "verdicts")},
+        "eval": None if axes is None else {key: axes.get(key) for key in EVAL_KEYS},
         "stages": {n: {k: e[k] for k in ("seconds", "peak_memory_gib", "finished")} for n, e in stages.items()},
         "versions": versions(),
         "not_measured": dict(UNMEASURED),
@@ -130,7 +131,11 @@ def verdict_rows(report: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         rows += _gate_rows(label, report["gates"][name])
     for axis, found in ((report["eval"] or {}).get("verdicts") or {}).items():
         before, after = (axis_line(report["eval"][side][axis]) for side in ("before", "after"))
-        rows.append((f"held out: {axis.replace('_', ' ')}", verdict_word(found), f"{before} → {after}"))
+        rows.append((f"held out: {words_of(axis)}", verdict_word(found), f"{before} → {after}"))
+    rows += [(f"  {remark}", "", "") for remark in (report["eval"] or {}).get("remarks") or ()]
+    for axis, found in ((report["eval"] or {}).get("gate") or {}).get("held_out", {}).items():
+        without, with_gate = (axis_line(found[side]) for side in ("without_gate", "with_gate"))
+        rows.append((f"held out with the gate: {words_of(axis)}", "", f"{without} → {with_gate}"))
     if report["eval"] is None:
         rows.append(("held out", NOT_RUN, ""))
     rows.append(("edge B, ONNX Runtime ↔ Sentis", NOT_RUN, "needs Unity"))

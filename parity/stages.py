@@ -162,8 +162,9 @@ def _edge_a(run: RunFolder, side: str, rows: list[dict[str, Any]] | None, say: S
 
 
 def evaluate(run: RunFolder, settings: Settings, say: Say) -> None:
-    """Score the held-out rows before and after."""
-    from parity.evaluate import axis_line, evaluate_run
+    """Score the held-out rows before and after, choose the gate on the calibration rows."""
+    from parity.eval_words import axis_line, closing_lines, verdict_word
+    from parity.evaluate import evaluate_run
 
     if not any(row["expect"] for row in read_jsonl(run.path("data", "holdout.jsonl"))):
         say("not scored: no held-out row says which call is right (free text has no score)")
@@ -171,7 +172,9 @@ def evaluate(run: RunFolder, settings: Settings, say: Say) -> None:
     document = evaluate_run(run, settings)
     for axis in SAID_AXES:
         before, after = (axis_line(document[side][axis]) for side in ("before", "after"))
-        say(f"{axis.replace('_', ' ')}: {before} → {after}, {document['verdicts'][axis]['word']}")
+        say(f"{axis.replace('_', ' ')}: {before} → {after}, {verdict_word(document['verdicts'][axis])}")
+    for line in closing_lines(document):
+        say(line)
 
 
 def report(run: RunFolder, settings: Settings, say: Say) -> None:

@@ -1,9 +1,29 @@
-"""What scoring asks of a model: token ids in, token ids out. Runners live elsewhere and are handed in."""
+"""What scoring asks of a model: token ids in, token ids out. Runners live elsewhere and are handed in.
+
+Legend: `V` vocabulary.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
+
+from mlx_sentis.evaluation.gate import first_token_margin
+from weights_bridge.compare import Array
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """A greedy continuation.
+
+    Attributes:
+        ids: the chosen ids, the stop id not among them.
+        logits: per chosen id, the row [V] it was chosen from (when asked for).
+    """
+
+    ids: list[int]
+    logits: list[Array]
 
 
 class Generator(Protocol):
@@ -13,15 +33,35 @@ class Generator(Protocol):
         """Compute the keys and values of tokens that every later prompt starts with; none forgets them."""
         ...
 
-    def generate(self, prompt_ids: Sequence[int], max_new_tokens: int, stop_ids: Sequence[int]) -> list[int]:
-        """Return at most `max_new_tokens` new ids, ending before the first stop id.
+    def greedy(
+        self, prompt_ids: Sequence[int], max_new_tokens: int, stop_ids: Sequence[int] = (), *, keep_logits: bool = False
+    ) -> Greedy:
+        """Continue a prompt with at most `max_new_tokens` greedy ids, ending before the first stop id.
 
         Args:
             prompt_ids: the whole prompt; it starts with the prefix and is longer.
             max_new_tokens: the most tokens to add, ≥ 1.
             stop_ids: ids that end an answer; they are not returned.
+            keep_logits: keep the row each id was chosen from.
         """
         ...
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What a model answers to one row.
+
+    Attributes:
+        row: the prepared row.
+        text: the answer, special tokens kept, the stop id not among them.
+        new_tokens: how many tokens it has.
+        margin: the gate's score (see `gate.first_token_margin`); None when not asked for, or nothing was generated.
+    """
+
+    row: dict[str, Any]
+    text: str
+    new_tokens: int
+    margin: float | None = None
 
 
 def prompt_of(row: dict[str, Any]) -> list[int]:
@@ -53,8 +93,9 @@ def answers(
     max_new_tokens: int,
     stop_ids: Sequence[int],
     shared_tokens: int = 0,
-) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield each row with the text the model answers to its prompt.
+    refusal_id: int | None = None,
+) -> Iterator[Answered]:
+    """Yield, row by row, what the model answers to the prompt.
 
     Args:
         generator: the model.
@@ -63,7 +104,11 @@ def answers(
         max_new_tokens: the most tokens per answer.
         stop_ids: ids that end an answer.
         shared_tokens: length of the prefix that all rows share; it is computed once.
+        refusal_id: the first token of a refusal; with it each answer gets its margin.
     """
     generator.set_prefix(usable_prefix(rows, shared_tokens))
     for row in rows:
-        yield row, decode(generator.generate(prompt_of(row), max_new_tokens, stop_ids))
+        found = generator.greedy(prompt_of(row), max_new_tokens, stop_ids, keep_logits=refusal_id is not None)
+        scored = refusal_id is not None and found.logits
+        margin = first_token_margin(found.logits[0], refusal_id) if scored and refusal_id is not None else None
+        yield Answered(row, decode(found.ids), len(found.ids), margin)

@@ -137,6 +137,25 @@ def score(outcomes: Iterable[tuple[Mapping[str, Any], Answer]]) -> dict[str, Axi
     return axes
 
 
+def arguments_by_name(outcomes: Iterable[tuple[Mapping[str, Any], Answer]]) -> dict[str, dict[str, Axis]]:
+    """Return `tool.argument` to its exact and normalised scores, over all rows that want that argument, by name.
+
+    An argument counts as wrong where the tool is: what the game would not get is not extracted.
+    """
+    found: dict[str, dict[str, Axis]] = {}
+    for row, answer in outcomes:
+        expect = row["expect"]
+        if expect is None or expect["kind"] != "call":
+            continue
+        axes = {name: Axis() for name in AXES}
+        _score_call(axes, row["id"], expect, answer)
+        for argument in expect["arguments"]:
+            entry = found.setdefault(f"{expect['name']}.{argument}", {"exact": Axis(), "normalised": Axis()})
+            for kind, axis in entry.items():
+                axis.units[row["id"],] = axes[f"arguments_{kind}_all"].units[row["id"], argument]
+    return dict(sorted(found.items()))
+
+
 def _score_call(axes: dict[str, Axis], row: str, expect: Mapping[str, Any], answer: Answer) -> None:
     right_tool = answer.kind == "call" and answer.name == expect["name"]
     axes["function_selection"].units[row,] = right_tool

@@ -29,6 +29,7 @@ class Verdict:
         lost: units right before and wrong after.
         pairs: units asked both times.
         p_value: of exact McNemar, None when there are no pairs.
+        rule: what decided instead of the test (see `conduct`), empty when the test did.
     """
 
     axis: str
@@ -37,6 +38,7 @@ class Verdict:
     lost: int
     pairs: int
     p_value: float | None
+    rule: str = ""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

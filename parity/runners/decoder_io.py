@@ -84,6 +84,18 @@ def check_ids(ids: Sequence[int], vocab: int) -> None:
         raise all_at_once("token ids outside the vocabulary:", faults, hint=hint)
 
 
+def tail_behind(prefix: Sequence[int], prompt_ids: Sequence[int]) -> Sequence[int]:
+    """Return what a prompt says behind its prefix.
+
+    Raises:
+        StageError: it does not start with the prefix, or says no more.
+    """
+    if len(prompt_ids) <= len(prefix) or list(prompt_ids[: len(prefix)]) != list(prefix):
+        hint = "set the prefix that these prompts share, or none"
+        raise StageError(f"a prompt of {len(prompt_ids)} tokens does not go on from the prefix", hint=hint)
+    return prompt_ids[len(prefix) :]
+
+
 def check_signature(inputs: Sequence[str], outputs: Sequence[str], contract: Mapping[str, Any]) -> list[str]:
     """Return what a graph's inputs and outputs lack or have beyond the contract, one line each, sorted."""
     layers = contract["constants"]["layers"]

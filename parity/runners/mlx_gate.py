@@ -20,24 +20,14 @@ def answer(request: dict[str, Any]) -> None:
     import numpy as np
 
     from mlx_sentis.training import definitions
+    from parity.runners.mlx_decoder import put_on_adapter
     from weights_bridge.model_folder import open_model_folder
 
     asked = GateRequest.of(request)
     model = definitions.load_causal_lm(open_model_folder(Path(asked.base)))
-    _add_adapter(model, asked)
+    put_on_adapter(model, Path(asked.adapter))
     arrays = _forward(model, asked) | _backward(model, asked)
     np.savez(asked.out, **arrays)
-
-
-def _add_adapter(model: Any, asked: GateRequest) -> None:
-    from mlx_sentis.training import adapters
-    from weights_bridge.adapter_file import read_adapter
-    from weights_bridge.settings import AdapterSettings
-
-    facts = read_adapter(Path(asked.adapter)).facts
-    settings = AdapterSettings(facts["type"], facts["rank"], facts["alpha"], facts["targets"])
-    adapters.add_adapters(model, settings, seed=0)
-    adapters.load_adapter(model, Path(asked.adapter))
 
 
 class _Recording:

@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from parity.runners.decoder_io import cache_names, check_ids, check_signature, empty_cache, prefill_inputs
+from mlx_sentis.evaluation.generator import Greedy
+from parity.runners.decoder_io import (
+    cache_names,
+    check_ids,
+    check_signature,
+    empty_cache,
+    prefill_inputs,
+    tail_behind,
+)
 from weights_bridge.compare import Array
 from weights_bridge.errors import StageError, all_at_once
 
@@ -31,19 +39,6 @@ class Cache:
 
     tokens: int
     values: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Greedy:
-    """A greedy continuation.
-
-    Attributes:
-        ids: the chosen ids, the stop id not among them.
-        logits: per chosen id, the row [V] it was chosen from (when asked for).
-    """
-
-    ids: list[int]
-    logits: list[Array]
 
 
 class OnnxDecoder:
@@ -100,10 +95,6 @@ class OnnxDecoder:
         """Compute the cache of tokens that every later prompt starts with; none forgets them."""
         self._prefix = (tuple(ids), self.step(ids, self.empty())[1] if ids else self.empty())
 
-    def generate(self, prompt_ids: Sequence[int], max_new_tokens: int, stop_ids: Sequence[int]) -> list[int]:
-        """Return at most `max_new_tokens` greedy ids, ending before the first stop id."""
-        return self.greedy(prompt_ids, max_new_tokens, stop_ids).ids
-
     def greedy(
         self, prompt_ids: Sequence[int], max_new_tokens: int, stop_ids: Sequence[int] = (), *, keep_logits: bool = False
     ) -> Greedy:
@@ -120,10 +111,7 @@ class OnnxDecoder:
         """
         check_ids(prompt_ids, self.contract["constants"]["vocab"])
         prefix, cache = self._prefix
-        if len(prompt_ids) <= len(prefix) or tuple(prompt_ids[: len(prefix)]) != prefix:
-            hint = "set the prefix that these prompts share, or none"
-            raise StageError(f"a prompt of {len(prompt_ids)} tokens does not go on from the prefix", hint=hint)
-        pending: Sequence[int] = prompt_ids[len(prefix) :]
+        pending = tail_behind(prefix, prompt_ids)
         found = Greedy([], [])
         while len(found.ids) < max_new_tokens:
             outputs, cache = self.step(pending, cache)

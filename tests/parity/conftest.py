@@ -73,16 +73,21 @@ def rendered_row(tokenizer: Tokenizer, row: str, user: str, answer: str) -> dict
     return {"id": row, "ids": whole, "prompt_tokens": len(ids), "expect": expect}
 
 
+def opening(word: str) -> str:
+    return f'{{"name": "open", "arguments": {{"thing": "{word}"}}}}'
+
+
 def write_data(run: RunFolder, tokenizer: Tokenizer) -> None:
-    made = [
-        rendered_row(
-            tokenizer, f"r-{i}", f"Open the {word}, please.", f'{{"name": "open", "arguments": {{"thing": "{word}"}}}}'
-        )
-        for i, word in enumerate(WORDS)
-    ]
-    made += [rendered_row(tokenizer, f"o-{i}", f"What is a {word} worth?", "none") for i, word in enumerate(WORDS[:4])]
+    def rows(name: str, ask: str, answer: Callable[[str], str], words: list[str]) -> list[dict[str, Any]]:
+        return [rendered_row(tokenizer, f"{name}-{i}", ask.format(w), answer(w)) for i, w in enumerate(words)]
+
+    made = rows("r", "Open the {}, please.", opening, WORDS)
+    made += rows("o", "What is a {} worth?", lambda word: "none", WORDS[:4])
+    calibration = rows("cr", "The {} should be open.", opening, WORDS[:6])
+    calibration += rows("co", "Who made the {}?", lambda word: "none", WORDS[:5])
     write_jsonl(run.path("data", "train.jsonl"), made)
     write_jsonl(run.path("data", "holdout.jsonl"), made)
+    write_jsonl(run.path("data", "calibration.jsonl"), calibration)
     first, shared = made[0]["ids"], 0
     while all(row["ids"][shared] == first[shared] for row in made):
         shared += 1

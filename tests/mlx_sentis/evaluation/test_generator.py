@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mlx_sentis.evaluation.generator import answers, usable_prefix
+import numpy as np
+
+from mlx_sentis.evaluation.generator import Greedy, answers, usable_prefix
 
 ROWS = [
     {"id": "a", "ids": [1, 2, 3, 4, 9], "prompt_tokens": 4},
@@ -15,7 +17,7 @@ ROWS = [
 
 
 class Recorder:
-    """Answers a prompt with its length."""
+    """Answers a prompt with its length; its first logits lie 0.5 apart."""
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
@@ -23,18 +25,31 @@ class Recorder:
     def set_prefix(self, ids: Sequence[int]) -> None:
         self.calls.append(("prefix", list(ids)))
 
-    def generate(self, prompt_ids: Sequence[int], max_new_tokens: int, stop_ids: Sequence[int]) -> list[int]:
+    def greedy(
+        self, prompt_ids: Sequence[int], max_new_tokens: int, stop_ids: Sequence[int] = (), *, keep_logits: bool = False
+    ) -> Greedy:
         self.calls.append((list(prompt_ids), max_new_tokens, list(stop_ids)))
-        return [len(prompt_ids)]
+        ids = [len(prompt_ids)] if len(prompt_ids) > 3 else []
+        return Greedy(ids, [np.arange(8, dtype=np.float32) / 2] * len(ids) if keep_logits else [])
 
 
 def test_the_prefix_is_set_once_and_prompts_come_without_answers() -> None:
     recorder = Recorder()
     found = list(answers(recorder, ROWS, str, max_new_tokens=7, stop_ids=[0], shared_tokens=2))
-    assert [(row["id"], text) for row, text in found] == [("a", "[4]"), ("b", "[3]"), ("c", "[4]")]
+    assert [(one.row["id"], one.text, one.new_tokens) for one in found] == [
+        ("a", "[4]", 1),
+        ("b", "[]", 0),
+        ("c", "[4]", 1),
+    ]
+    assert [one.margin for one in found] == [None] * 3
     assert recorder.calls[0] == ("prefix", [1, 2])
     assert recorder.calls[1] == ([1, 2, 3, 4], 7, [0])
     assert len(recorder.calls) == 4
+
+
+def test_with_a_refusal_each_answer_has_its_margin_and_an_empty_one_has_none() -> None:
+    found = list(answers(Recorder(), ROWS, str, max_new_tokens=7, stop_ids=[0], refusal_id=3))
+    assert [one.margin for one in found] == [2.0, None, 2.0]  # 7/2 − 3/2
 
 
 def test_a_recorded_prefix_that_is_too_long_is_cut_to_what_the_prompts_share() -> None:

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from mlx_sentis.evaluation.scoring import Answer, Axis, normalised, read_answer, same_value, score
+from mlx_sentis.evaluation.scoring import (
+    Answer,
+    Axis,
+    arguments_by_name,
+    normalised,
+    read_answer,
+    same_value,
+    score,
+)
 from mlx_sentis.evaluation.verdicts import verdict, verdicts
 
 TOOLS = {"move_to", "open"}
@@ -126,3 +134,21 @@ def test_an_axis_as_json_has_share_and_interval_or_nothing() -> None:
     assert Axis().as_json() == {"right": 0, "of": 0, "share": None, "low": None, "high": None}
     found = Axis({("a",): True, ("b",): False}).as_json()
     assert (found["share"], found["low"] < 0.5 < found["high"]) == (0.5, True)
+
+
+def test_arguments_are_also_told_by_name_and_a_wrong_tool_extracts_none() -> None:
+    outcomes = [
+        (wants("a", "move_to", place="old mill", pace="slow"), call("move_to", place="The Old Mill", pace="slow")),
+        (wants("b", "move_to", place="gate"), call("open", place="gate")),
+        (wants("c", "open", thing="gate"), call("open", thing="gate")),
+        (declines("d"), call("open", thing="gate")),
+    ]
+    found = {
+        name: tuple((axis.right, axis.of) for axis in axes.values())
+        for name, axes in arguments_by_name(outcomes).items()
+    }
+    assert found == {
+        "move_to.pace": ((1, 1), (1, 1)),
+        "move_to.place": ((0, 2), (1, 2)),  # exact, normalised
+        "open.thing": ((1, 1), (1, 1)),
+    }

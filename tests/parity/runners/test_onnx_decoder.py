@@ -28,7 +28,7 @@ def test_a_prefix_changes_nothing_but_the_work(decoder: OnnxDecoder) -> None:
     again = decoder.greedy([*PROMPT[:35], 7, 8], 3)
     assert cached.ids == plain.ids
     assert np.allclose(cached.logits, plain.logits, atol=1e-4)
-    assert decoder.generate(PROMPT, 12, ()) == plain.ids and len(again.ids) == 3  # the prefix was not used up
+    assert decoder.greedy(PROMPT, 12).ids == plain.ids and len(again.ids) == 3  # the prefix was not used up
 
 
 def test_steps_one_by_one_equal_one_prefill(decoder: OnnxDecoder) -> None:
@@ -41,16 +41,16 @@ def test_steps_one_by_one_equal_one_prefill(decoder: OnnxDecoder) -> None:
 
 
 def test_an_answer_ends_before_the_stop_token(decoder: OnnxDecoder) -> None:
-    free = decoder.generate(PROMPT, 8, ())
+    free = decoder.greedy(PROMPT, 8).ids
     stop = free[3]
-    assert decoder.generate(PROMPT, 8, [stop]) == free[: free.index(stop)]
+    assert decoder.greedy(PROMPT, 8, [stop]).ids == free[: free.index(stop)]
 
 
 def test_a_prompt_that_does_not_go_on_from_the_prefix_is_refused(decoder: OnnxDecoder) -> None:
     decoder.set_prefix(PROMPT[:5])
     for prompt in (PROMPT[:5], [1, *PROMPT]):
         with pytest.raises(StageError, match="does not go on from the prefix"):
-            decoder.generate(prompt, 1, ())
+            decoder.greedy(prompt, 1)
 
 
 def test_a_graph_with_another_contract_is_refused(exported: Callable[[str], Any]) -> None:
