@@ -151,7 +151,6 @@ def test_a_users_mistake_is_one_line_a_hint_exit_1_and_touches_nothing(
         (["run", "--set", "train.epochs"], "not of the form section.key=value"),
         (["run", "--set", "export.dtype=fp8"], "found 'fp8', wanted one of fp32, fp16"),
         (["run", "--out", "out", "--from", "trian"], "did you mean train?"),
-        (["export", "gone", "--out", "out", "--dtype", "fp8"], "found 'fp8', wanted one of fp32, fp16"),
     ],
 )
 def test_a_flag_that_is_wrong_by_itself_is_exit_2_and_says_what_is_right(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -52,15 +53,37 @@ def train_run(
         names = adapters.add_adapters(model, settings.adapter, settings.train.seed)
         facts = adapters.facts_of(settings.adapter, names)
         say(f"{folder.path.name}: {settings.adapter.type} of rank {settings.adapter.rank} on {len(names)} modules")
-        log = events.JsonLines(run.path("log.jsonl"))
-        trainer = loop.Trainer(model, facts, settings, run.path("checkpoints"), [*sinks, log], recipe["pad_id"])
-        trained = trainer.run(train, valid)
+        with last_log_kept(run.path("log.jsonl")) as log_file:
+            heard_by = [*sinks, events.JsonLines(log_file)]
+            trainer = loop.Trainer(model, facts, settings, run.path("checkpoints"), heard_by, recipe["pad_id"])
+            trained = trainer.run(train, valid)
         figures = {key: value for key, value in asdict(trained).items() if key not in ("losses", "valid_losses")}
         figures |= {"first_loss": trained.losses[0], "last_loss": trained.losses[-1]}
         figures |= {"valid_losses": trained.valid_losses, "updates": len(trained.losses), "blas": BLAS.name}
         stage.facts |= figures
         stage.wrote(run.path("checkpoints"), run.path("log.jsonl"))
     return figures
+
+
+@contextmanager
+def last_log_kept(log: Path) -> Iterator[Path]:
+    """Yield the log to write live; when training fails, an earlier run's log comes back.
+
+    What the failed one said is then in `log.failed.jsonl`. A run without an earlier log keeps its only one.
+    """
+    before = log.with_name(f".{log.name}-before")
+    had = log.is_file()
+    if had:
+        log.replace(before)
+    try:
+        yield log
+    except BaseException:
+        if had:
+            if log.is_file():
+                log.replace(log.with_name("log.failed.jsonl"))
+            before.replace(log)
+        raise
+    before.unlink(missing_ok=True)
 
 
 def require_known_ids(rows: list[dict[str, Any]], vocabulary: int) -> None:

@@ -69,9 +69,13 @@ def test_a_model_without_template_says_how_to_give_one(toy: Path) -> None:
     assert "--template" in caught.value.hint
 
 
-@pytest.mark.parametrize(
-    "source", ["{{ raise_exception('roles must alternate') }}", "{{ 'a' + messages[0].tool }}", "{% if"]
-)
+def test_a_template_that_is_no_jinja_names_model_and_line(toy: Path) -> None:
+    (toy / "chat_template.jinja").write_text("{{ 1 }}\n{% if")
+    with pytest.raises(StageError, match=r"toy: chat template, line 2: not Jinja: "):
+        render(load_tokenizer(toy), [USER])
+
+
+@pytest.mark.parametrize("source", ["{{ raise_exception('roles must alternate') }}", "{{ 'a' + messages[0].tool }}"])
 def test_a_template_that_refuses_names_the_roles(toy: Path, source: str) -> None:
     (toy / "chat_template.jinja").write_text(source)
     with pytest.raises(StageError, match=r"the chat template refuses the roles \(user, user\)"):

@@ -91,7 +91,10 @@ def test_the_table_puts_failures_first_and_says_where(run: RunFolder, swap_heads
     lines = done.stdout.splitlines()
     assert lines[2].startswith("FAIL  integrity") and lines[3].startswith("FAIL  a ")
     assert "layer 0 (self_attn.o_proj)" in lines[3]
-    assert done.stderr.splitlines()[-2].startswith("error: integrity: file onnx/base.onnx: altered at onnx/base.onnx")
+    told = done.stderr[done.stderr.index("error: ") :].splitlines()
+    assert told[0].endswith("results failed; the first of each gate:")
+    assert told[1].startswith("  integrity: file onnx/base.onnx: altered at onnx/base.onnx")
+    assert told[2].startswith("  a: first below the budget / r-2: below budget at layer 0 (self_attn.o_proj)")
 
 
 def test_localise_lists_the_inside_of_a_graph_that_passes(run: RunFolder) -> None:
