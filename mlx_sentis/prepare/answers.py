@@ -1,22 +1,29 @@
 """Reading an answer's text back into calls: the inverse of what the prompt contract writes.
 
 Understood are the system-block convention and, for templates with a tools branch, the three syntaxes in use:
-`<tool_call>{JSON}</tool_call>` (Qwen, Hermes), `{"name", "parameters"}` (Llama 3.x) and
+`<tool_call>{JSON}</tool_call>` (Qwen, Hermes), `{"name", "parameters"}` (Llama 3.x; several are separated by `;`) and
 `<start_function_call>call:name{key:<escape>text<escape>}<end_function_call>` (FunctionGemma).
+
+No syntax is searched for its closing mark: a value may contain it. Each value is read from its beginning to its end.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from mlx_sentis.prepare.jsonl import loads
+from mlx_sentis.prepare.jsonl import DEEPEST, TOO_DEEP, decode, loads
 from mlx_sentis.prepare.tools import NONE, SYSTEM_BLOCK, Call
 
-QWEN = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
-GEMMA = re.compile(r"<start_function_call>call:(.*?)<end_function_call>", re.DOTALL)
-GEMMA_TOKEN = re.compile(r"<escape>(.*?)<escape>|([{}\[\],:])|([^{}\[\],:<]+)", re.DOTALL)
+QWEN, QWEN_END = re.compile(r"<tool_call>\s*"), re.compile(r"\s*</tool_call>")
+BLOCK = re.compile(r"<tool_call>|<start_function_call>")
+GEMMA, GEMMA_END = re.compile(r"<start_function_call>call:([^{<]+)(?={)"), "<end_function_call>"
+ESCAPE = "<escape>"  # stands before and behind every text of FunctionGemma's syntax
+BARE = re.compile(r"[^{}\[\],:<]+")
+PYTHON_WORDS = {"None": None, "True": True, "False": False}  # what Jinja prints of values it has no rule for
+BETWEEN = re.compile(r"[\s;]*")
 BEGUN = re.compile(r"[{]|<tool_call>|<start_function_call>|<\|python_tag\|>")
 
 
@@ -81,69 +88,126 @@ def _call_of(value: Any, arguments_key: str) -> Call:
 
 
 def _template_calls(text: str) -> list[Call]:
-    if blocks := QWEN.findall(text):
-        return [_call_of(loads(block), "arguments") for block in blocks]
-    if blocks := GEMMA.findall(text):
-        return [_gemma_call(block) for block in blocks]
-    text = text.removeprefix("<|python_tag|>").strip()
-    if not text.startswith("{"):
-        return []
-    value = loads(text)
-    return [_call_of(value, "parameters" if isinstance(value, dict) and "parameters" in value else "arguments")]
+    if text.startswith(("{", "<|python_tag|>")):
+        return _parameters_calls(text.removeprefix("<|python_tag|>").strip())
+    first = BLOCK.search(text)
+    if first and first[0] == "<tool_call>":
+        return [call for _, _, call in _blocks(text)]
+    return _escaped_calls(text)
 
 
-def _gemma_call(block: str) -> Call:
-    name, brace, rest = block.partition("{")
-    tokens: list[tuple[str, str]] = []
-    position, source = 0, brace + rest
-    while position < len(source):
-        match = GEMMA_TOKEN.match(source, position)
-        if not match:
-            raise ValueError("not a call")
-        position = match.end()
-        kind = "text" if match.group(1) is not None else "mark" if match.group(2) else "bare"
-        tokens.append((kind, match.group(match.lastindex or 0)))
-    tokens.reverse()  # popped from the end
-    value = _gemma_value(tokens)
-    if tokens or not name or not isinstance(value, dict):
+def _parameters_calls(text: str) -> list[Call]:
+    calls: list[Call] = []
+    place = 0
+    while place < len(text):
+        value, place = decode(text, place)
+        calls.append(
+            _call_of(value, "parameters" if isinstance(value, dict) and "parameters" in value else "arguments")
+        )
+        place = _behind(BETWEEN, text, place)
+    return calls
+
+
+def split_calls(text: str) -> tuple[str, list[Call]]:
+    """Return what an answer says before its `<tool_call>` blocks, and their calls.
+
+    Raises:
+        ValueError: a block that is no call, or text behind one.
+    """
+    blocks = _blocks(text)
+    if not blocks:
+        return text, []
+    ends = [*(begin for begin, _, _ in blocks), len(text)]
+    if any(text[end:begin].strip() for (_, end, _), begin in zip(blocks, ends[1:], strict=True)):
+        raise ValueError("text stands behind the call")
+    return text[: ends[0]].rstrip(), [call for _, _, call in blocks]
+
+
+def _blocks(text: str) -> list[tuple[int, int, Call]]:
+    """Return the begin, the end and the call of every `<tool_call>` block."""
+    blocks: list[tuple[int, int, Call]] = []
+    begin = QWEN.search(text)
+    while begin:
+        value, place = decode(text, begin.end())
+        place = _behind(QWEN_END, text, place)
+        blocks.append((begin.start(), place, _call_of(value, "arguments")))
+        begin = QWEN.search(text, place)
+    return blocks
+
+
+def _behind(pattern: re.Pattern[str], text: str, place: int) -> int:
+    if not (match := pattern.match(text, place)):
         raise ValueError("not a call")
-    return Call(name, value)
+    return match.end()
 
 
-def _gemma_value(tokens: list[tuple[str, str]]) -> Any:
-    if not tokens:
-        raise ValueError("a value is missing")
-    kind, text = tokens.pop()
-    if kind == "text":
+def _escaped_calls(text: str) -> list[Call]:
+    calls: list[Call] = []
+    place = 0
+    while (begin := text.find("<start_function_call>", place)) >= 0:
+        if not (match := GEMMA.match(text, begin)):
+            raise ValueError("not a call")
+        reader = _Escaped(text, match.end())
+        calls.append(Call(match[1], reader.value()))
+        place = reader.place
+        reader.require(GEMMA_END)
+    return calls
+
+
+class _Escaped:
+    """Reads one value of FunctionGemma's syntax; keys may be bare or escaped, texts are always escaped."""
+
+    def __init__(self, text: str, place: int) -> None:
+        self.text, self.place, self.depth = text, place, 0
+
+    def value(self) -> Any:
+        if self.took(ESCAPE):
+            return self.up_to(ESCAPE)
+        if self.took("{"):
+            return dict(self.items("}", self.pair))
+        if self.took("["):
+            return self.items("]", self.value)
+        match = BARE.match(self.text, self.place)
+        if not match:
+            raise ValueError("a value is missing")
+        self.place = match.end()
+        word = match[0].strip()
+        return PYTHON_WORDS[word] if word in PYTHON_WORDS else loads(word)
+
+    def pair(self) -> tuple[str, Any]:
+        if self.took(ESCAPE):
+            key = self.up_to(ESCAPE)
+            self.require(":")
+        else:
+            key = self.up_to(":")
+        return key, self.value()
+
+    def items(self, closing: str, item: Callable[[], Any]) -> list[Any]:
+        if self.took(closing):
+            return []
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise ValueError(TOO_DEEP)
+        found = [item()]
+        while self.took(","):
+            found.append(item())
+        self.require(closing)
+        self.depth -= 1
+        return found
+
+    def took(self, mark: str) -> bool:
+        if not self.text.startswith(mark, self.place):
+            return False
+        self.place += len(mark)
+        return True
+
+    def require(self, mark: str) -> None:
+        if not self.took(mark):
+            raise ValueError(f"{mark!r} is missing")
+
+    def up_to(self, mark: str) -> str:
+        end = self.text.find(mark, self.place)
+        if end < 0:
+            raise ValueError(f"{mark!r} is missing")
+        text, self.place = self.text[self.place : end], end + len(mark)
         return text
-    if kind == "bare":
-        return loads(text.strip())
-    if text == "[":
-        return _gemma_items(tokens, "]", _gemma_value)
-    if text == "{":
-        return dict(_gemma_items(tokens, "}", _gemma_pair))
-    raise ValueError(f"a value cannot begin with {text!r}")
-
-
-def _gemma_pair(tokens: list[tuple[str, str]]) -> tuple[str, Any]:
-    if len(tokens) < 2 or tokens[-1][0] == "mark" or tokens[-2] != ("mark", ":"):
-        raise ValueError("wanted key:value")
-    key = tokens.pop()[1]
-    tokens.pop()
-    return key, _gemma_value(tokens)
-
-
-def _gemma_items(tokens: list[tuple[str, str]], closing: str, item: Any) -> list[Any]:
-    if tokens and tokens[-1] == ("mark", closing):
-        tokens.pop()
-        return []
-    items = []
-    while True:
-        items.append(item(tokens))
-        if not tokens:
-            raise ValueError(f"{closing!r} is missing")
-        mark = tokens.pop()
-        if mark == ("mark", closing):
-            return items
-        if mark != ("mark", ","):
-            raise ValueError("wanted a comma")

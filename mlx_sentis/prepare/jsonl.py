@@ -17,6 +17,7 @@ from weights_bridge.errors import StageError
 BOM = b"\xef\xbb\xbf"
 DEEPEST = 64  # levels; schemas and arguments of real tools stay below ten
 TOO_DEEP = f"not usable JSON: nested deeper than {DEEPEST} levels"
+JSON_SPACE = " \t\n\r"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 Item = tuple[int, dict[str, Any] | str | None]  # number from 1; an object, why there is none, or None for a blank line
 ARRAY_HINT = (
@@ -35,7 +36,7 @@ def lines_of(path: Path) -> Iterator[Item]:
         StageError: the file cannot be read.
     """
     with opened(path) as file:
-        for number, raw in enumerate(_pieces(file), 1):
+        for number, raw in enumerate(pieces(file), 1):
             yield number, _item(raw)
 
 
@@ -57,7 +58,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         raise StageError(f"{path}: cannot be read: {why}", hint="give a data file that exists") from None
 
 
-def _pieces(file: IO[bytes]) -> Iterator[bytes]:
+def pieces(file: IO[bytes]) -> Iterator[bytes]:
     """Yield lines without their ends. A raw CR cannot stand inside a JSON text, so splitting at it is safe."""
     first = True
     for raw in file:
@@ -85,11 +86,16 @@ def parse_object(raw: bytes) -> dict[str, Any]:
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"not UTF-8 (byte {error.start} of the line is 0x{raw[error.start]:02x})") from None
+        raise ValueError(not_utf8(error, raw)) from None
     value = loads(text)
     if not isinstance(value, dict):
         raise ValueError(f"found {name_of(value)}, wanted an object {{…}}")
     return value
+
+
+def not_utf8(error: UnicodeDecodeError, raw: bytes) -> str:
+    """Return the reason why a line is no text."""
+    return f"not UTF-8 (byte {error.start} of the line is 0x{raw[error.start]:02x})"
 
 
 def loads(text: str) -> Any:
@@ -98,17 +104,31 @@ def loads(text: str) -> Any:
     Raises:
         ValueError: the reason, in words for a user.
     """
+    start = len(text) - len(text.lstrip(JSON_SPACE))
+    value, end = decode(text, start)
+    if rest := text[end:].strip(JSON_SPACE):
+        raise ValueError(f"not JSON: Extra data (column {text.index(rest, end) + 1})")
+    return value
+
+
+def decode(text: str, start: int) -> tuple[Any, int]:
+    """Parse the one strict JSON value that begins at a place, and say where it ends; more text may follow.
+
+    Raises:
+        ValueError: the reason, in words for a user.
+    """
     try:
-        value = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
+        value, end = DECODER.raw_decode(text, start)
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error.msg} (column {error.colno})") from None
     except RecursionError:
         raise ValueError(TOO_DEEP) from None
-    if text.count("{") + text.count("[") > DEEPEST and _depth(value) > DEEPEST:
+    piece = text[start:end] if start or end < len(text) else text
+    if piece.count("{") + piece.count("[") > DEEPEST and _depth(value) > DEEPEST:
         raise ValueError(TOO_DEEP)
-    if "\\ud" in text.lower() and _has_half_surrogate(value):
+    if "\\ud" in piece.lower() and _has_half_surrogate(value):
         raise ValueError("a text has half a surrogate pair (\\ud800–\\udfff), which is no character")
-    return value
+    return value, end
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -120,6 +140,9 @@ def _finite(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"not usable JSON: {text} is too large a number")
     return value
+
+
+DECODER = json.JSONDecoder(parse_constant=_no_constant, parse_float=_finite)
 
 
 def _depth(value: Any) -> int:

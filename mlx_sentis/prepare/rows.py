@@ -1,10 +1,6 @@
-"""Rows in their three forms, brought to one: messages with content and calls, and the tools they may use.
+"""Rows, brought to one form: messages with content and calls, and the tools they may use.
 
-| form | keys |
-|---|---|
-| command | `user` and `call` (`{"name", "arguments"}`, null: no tool fits); the tools are in `tools.json` beside it |
-| messages | `messages`, and `tools` where there are any |
-| completion | `prompt` and `completion` |
+`mlx_sentis/prepare/formats/` reads the forms that users have, one file per form.
 """
 
 from __future__ import annotations
@@ -12,12 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from mlx_sentis.prepare.jsonl import name_of
-from mlx_sentis.prepare.tools import NONE, NONE_RULE, TEMPLATE, Call, normalised_tools, read_call
+from mlx_sentis.prepare.tools import NONE, Call
 
 Message = dict[str, Any]
-ROLES = ("system", "user", "assistant", "tool")
-FORMS = '{"user", "call"}, {"messages"} or {"prompt", "completion"}'
 
 
 @dataclass(frozen=True)
@@ -34,19 +27,27 @@ class Row:
 
     Attributes:
         messages: `{"role", "content"}`; content is a text, never null; assistant turns may have `tool_calls`, each
-            `{"type": "function", "function": {"name", "arguments": object}}`. The last turn is the assistant's.
+            `{"type": "function", "function": {"name", "arguments": object}}`; tool turns have the `name` of their tool
+            where it is known. The last turn is the assistant's.
         tools: normalised tools, empty for none.
         source: `file:line`, as the user named the file.
+        remark: what is odd about the row and yet no fault, mostly empty.
     """
 
     messages: list[Message]
     tools: list[dict[str, Any]]
     source: str
+    remark: str = ""
 
     @property
     def calls(self) -> list[Call]:
         """The calls of the last turn."""
         return calls_of(self.messages[-1])
+
+    @property
+    def is_plain_text(self) -> bool:
+        """Whether the row is a text without a question, which no chat template should frame."""
+        return len(self.messages) == 1
 
     @property
     def kind(self) -> str:
@@ -57,8 +58,9 @@ class Row:
 
     @property
     def user_text(self) -> str:
-        """What the user says, all turns: rows that share it say the same thing."""
-        return "\n".join(message["content"].strip() for message in self.messages if message["role"] == "user")
+        """What the user says, all turns (of a plain text, the text): rows that share it say the same thing."""
+        said = [message["content"].strip() for message in self.messages if message["role"] == "user"]
+        return "\n".join(said or [self.messages[-1]["content"].strip()])
 
     def expect(self) -> dict[str, Any] | None:
         """Return the right answer as scoring takes it; None where there is no single one (text, several calls)."""
@@ -73,7 +75,7 @@ def calls_of(message: Message) -> list[Call]:
     return [Call(body["name"], body["arguments"]) for body in bodies]
 
 
-def read_row(value: dict[str, Any], source: str, shared: ToolSet, style: str) -> Row:
+def read_row(value: dict[str, Any], source: str, shared: ToolSet, style: str, form: str | None = None) -> Row:
     """Bring one object of any form to a `Row`.
 
     Args:
@@ -81,90 +83,15 @@ def read_row(value: dict[str, Any], source: str, shared: ToolSet, style: str) ->
         source: `file:line`.
         shared: instruction and tools for command rows.
         style: the recipe's `tools`; a template that lists the tools itself is not told that `none` is an answer.
+        form: what the row is to be taken for; None recognises it by its keys.
 
     Raises:
         ValueError: the first thing that is wrong.
     """
-    if "messages" in value:
-        tools = normalised_tools(value.get("tools"))
-        return Row(_read_messages(value["messages"], tools), tools, source)
-    if "prompt" in value and "completion" in value:
-        messages = [_said("user", value["prompt"], "prompt"), _said("assistant", value["completion"], "completion")]
-        return Row(messages, [], source)
-    if "user" in value and "call" in value:
-        return _read_command(value, source, shared, style)
-    keys = ", ".join(sorted(value)[:6]) or "no keys"
-    raise ValueError(f"found {keys}, wanted {FORMS}")
+    from mlx_sentis.prepare.formats import form_of  # the forms build rows, so they import this module
+    from mlx_sentis.prepare.formats.columns import unrecognised
 
-
-def _read_command(value: dict[str, Any], source: str, shared: ToolSet, style: str) -> Row:
-    if not shared.tools:
-        raise ValueError("a row with a call needs tools.json beside its file")
-    system = "\n".join(filter(None, [shared.instruction, NONE_RULE if style == TEMPLATE else ""]))
-    messages: list[Message] = [{"role": "system", "content": system}] if system else []
-    messages.append(_said("user", value["user"], "user"))
-    if value["call"] is None:
-        messages.append({"role": "assistant", "content": NONE})
-    else:
-        call = read_call(value["call"], shared.tools, "call")
-        messages.append({"role": "assistant", "content": "", "tool_calls": [_tool_call(call)]})
-    return Row(messages, shared.tools, source)
-
-
-def _said(role: str, text: Any, where: str) -> Message:
-    if not isinstance(text, str):
-        raise ValueError(f"{where}: found {name_of(text)}, wanted a text")
-    if not text.strip():
-        raise ValueError(f"{where}: the text is empty")
-    return {"role": role, "content": text}
-
-
-def _tool_call(call: Call) -> dict[str, Any]:
-    return {"type": "function", "function": call.as_json()}
-
-
-def _read_messages(value: Any, tools: list[dict[str, Any]]) -> list[Message]:
-    if not isinstance(value, list) or not value:
-        raise ValueError(f"messages: found {'an empty array' if value == [] else name_of(value)}, wanted an array")
-    messages = [_read_message(item, tools, f"messages[{index}]") for index, item in enumerate(value)]
-    roles = [message["role"] for message in messages]
-    if "assistant" not in roles:
-        raise ValueError("messages: no assistant turn, so there is nothing to train")
-    if roles[-1] != "assistant":
-        raise ValueError(f"messages: the last turn is the {roles[-1]}'s, wanted the assistant's")
-    if "system" in roles[1:]:
-        raise ValueError(f"messages[{roles.index('system', 1)}]: a system turn can only come first")
-    if roles[1 if roles[0] == "system" else 0] != "user":
-        raise ValueError("messages: the first turn after system must be the user's")
-    return messages
-
-
-def _read_message(item: Any, tools: list[dict[str, Any]], where: str) -> Message:
-    if not isinstance(item, dict):
-        raise ValueError(f"{where}: found {name_of(item)}, wanted an object")
-    role = item.get("role")
-    if role not in ROLES:
-        raise ValueError(f"{where}.role: found {role!r}, wanted one of {', '.join(ROLES)}")
-    content, calls = _read_content(item.get("content"), where), item.get("tool_calls") or []
-    if not isinstance(calls, list):
-        raise ValueError(f"{where}.tool_calls: found {name_of(calls)}, wanted an array")
-    if calls and role != "assistant":
-        raise ValueError(f"{where}.tool_calls: only the assistant calls tools")
-    read = [read_call(call, tools, f"{where}.tool_calls[{index}]") for index, call in enumerate(calls)]
-    if not content.strip() and not read and role in ("user", "assistant"):
-        raise ValueError(f"{where}.content: the {role}'s text is empty")
-    message = {"role": role, "content": content}
-    return message | ({"tool_calls": [_tool_call(call) for call in read]} if read else {})
-
-
-def _read_content(content: Any, where: str) -> str:
-    """Return a message's text; null and absent are the empty text, a list of text parts is joined."""
-    if content is None:
-        return ""
-    if isinstance(content, list):
-        if any(not isinstance(part, dict) or not isinstance(part.get("text"), str) for part in content):
-            raise ValueError(f"{where}.content: found parts that are no text, only text is trained here")
-        return "".join(part["text"] for part in content)
-    if not isinstance(content, str):
-        raise ValueError(f"{where}.content: found {name_of(content)}, wanted a text")
-    return content
+    found = form_of(value, form)
+    if found is None:
+        raise ValueError(unrecognised(value, form))
+    return found.read(value, source, shared, style)

@@ -1,4 +1,8 @@
-"""Where rows come from: a shipped set by name, a folder with one file per split, or a single file."""
+"""Where rows come from: a shipped set by name, a folder with one file per split, a single file, a data set on disk.
+
+What a file is, its suffix says, or `format`; what its rows are, their keys say. Both are named in `Source.format` and
+`Source.why`, and nothing is guessed twice: `format` and `mapping` decide where they are given.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +13,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from mlx_sentis.prepare.jsonl import BOM, lines_of, loads, name_of, require_lines
+from mlx_sentis.prepare.formats import bfcl
+from mlx_sentis.prepare.formats.columns import renamed
+from mlx_sentis.prepare.formats.command import read_tool_set
+from mlx_sentis.prepare.formats.containers import SUFFIXES, Part, check_format, part_of, part_of_dataset
+from mlx_sentis.prepare.formats.huggingface import is_dataset, open_dataset
+from mlx_sentis.prepare.formats.recognition import form_of_part, recognised
 from mlx_sentis.prepare.rows import Row, ToolSet, read_row
-from mlx_sentis.prepare.tools import normalised_tools
 from weights_bridge.errors import StageError, all_at_once, counted
 
 SPLITS = ("train", "valid", "calibration", "holdout")
-ALIASES = {"validation": "valid", "test": "holdout"}  # what other trainers call them
-FORM_HINT = "one object per line; `mlx-sentis prepare --help` and the README show the forms"
+ALIASES = {"validation": "valid", "dev": "valid", "test": "holdout"}  # what others call them
+FORM_HINT = "`mlx-sentis prepare --help` and the README show the forms; format and map say what a file's own words mean"
 SAME_CAUSE = 4  # from so many on, rows of a file with one and the same fault are told in one line
 NO_MAP: Mapping[str, str] = MappingProxyType({})
 
@@ -45,19 +53,28 @@ class Source:
         name: what the user gave.
         format: what the rows were taken for, for example `messages`, `alpaca`, `csv`.
         why: what it was recognised by.
-        files: split to file; a single file is all `train`.
+        parts: split to its file, opened; a single file is all `train`.
         is_single_file: whether the splits have yet to be cut.
         blank_lines: file name to count of blank lines, where there are any; filled while rows are read.
+        remarks: `file:line` to what is odd about a row that was read all the same; filled while rows are read.
     """
 
     name: str
     format: str
     why: str
-    files: dict[str, Path]
+    parts: dict[str, Part]
+    forms: dict[str, str | None]
     is_single_file: bool
     shared: ToolSet
     style: str
+    mapping: dict[str, str] = field(default_factory=dict)
     blank_lines: dict[str, int] = field(default_factory=dict)
+    remarks: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """Split to file."""
+        return {split: part.place for split, part in self.parts.items()}
 
     def rows(self, split: str) -> Iterator[Row | Fault]:
         """Yield every row of a split in file order, or what is wrong with it; each call begins anew.
@@ -65,27 +82,27 @@ class Source:
         Raises:
             StageError: the file has gone or cannot be read.
         """
-        file = self.files[split]
-        shown, blank = self._shown(file), 0
-        self.blank_lines.pop(file.name, None)
-        for number, item in lines_of(file):
+        part, form, blank = self.parts[split], self.forms[split], 0
+        self.blank_lines.pop(part.place.name, None)
+        for number, item in part.items():
+            source = f"{part.shown}:{number}"
             if item is None:
                 blank += 1
-                self.blank_lines[file.name] = blank
+                self.blank_lines[part.place.name] = blank
             elif isinstance(item, str):
-                yield Fault(f"{shown}:{number}", item)
+                yield Fault(source, item)
             else:
-                yield self._row(item, f"{shown}:{number}")
+                yield self._row(item, source, form)
 
-    def _row(self, value: dict[str, Any], source: str) -> Row | Fault:
+    def _row(self, value: dict[str, Any], source: str, form: str | None) -> Row | Fault:
         try:
-            return read_row(value, source, self.shared, self.style)
+            value = renamed(value, self.mapping) if self.mapping else value
+            row = read_row(value, source, self.shared, self.style, form)
         except ValueError as error:
             return Fault(source, str(error))
-
-    def _shown(self, file: Path) -> str:
-        # a shipped set is named, not located
-        return str(file) if Path(self.name).exists() else f"{self.name}/{file.name}"
+        if row.remark:
+            self.remarks[source] = row.remark
+        return row
 
 
 @dataclass
@@ -114,26 +131,58 @@ def open_source(source: str | Path, style: str, *, format: str = "auto", mapping
     """Find a source's files and what their rows are; no row but the first ones is read.
 
     Args:
-        source: a file, a folder of `{train,valid,calibration,holdout}.jsonl`, or a shipped set's name.
+        source: a file, a folder of `{train,valid,calibration,holdout}.*`, a Hugging Face data set on disk, or a
+            shipped set's name.
         style: the recipe's `tools`.
         format: what the rows are to be taken for; `auto` recognises it.
-        mapping: field to the column or key that holds it.
+        mapping: field to the column or key that holds it (`read_map`).
 
     Raises:
-        StageError: no such source, or one that holds no rows or cannot be read.
+        UsedWronglyError: no such format.
+        StageError: no such source, or one that holds no rows, cannot be read, or has no column of that name.
     """
+    check_format(format)
     path = Path(source)
     if not path.exists():
         sets = shipped_sets()
         if str(source) not in sets:
-            hint = f"give a .jsonl file, a folder with train.jsonl, or a shipped set: {', '.join(sets) or 'none'}"
+            hint = f"give a data file, a folder with train.jsonl, or a shipped set: {', '.join(sets) or 'none'}"
             raise StageError(f"{source}: no such file, folder or shipped set", hint=hint)
         path = sets[str(source)]
-    files = split_files(path) if path.is_dir() else {"train": path}
+    parts = _parts(path, str(source), format)
     shared = read_tool_set((path if path.is_dir() else path.parent) / "tools.json")
-    for file in files.values():
-        require_lines(file)
-    return Source(str(source), "jsonl", "JSON lines", files, not path.is_dir(), shared, style)
+    forms = {split: form_of_part(part, format, mapping) for split, part in parts.items()}
+    name, why = recognised(parts["train"], forms["train"], format, mapping)
+    is_single_file = list(parts) == ["train"] and (path.is_file() or is_dataset(path))
+    return Source(str(source), name, why, parts, forms, is_single_file, shared, style, dict(mapping))
+
+
+def _parts(path: Path, name: str, format: str) -> dict[str, Part]:
+    if format == "datasets" or (format not in ("json", "jsonl", "csv", "tsv") and is_dataset(path)):
+        return _dataset_parts(path, name)
+    if path.is_file():
+        return {"train": part_of(path, str(path), format)}
+    files = split_files(path)
+    located = Path(name) == path  # a shipped set is named, not located
+    return {
+        split: part_of(file, str(file) if located else f"{name}/{file.name}", format) for split, file in files.items()
+    }
+
+
+def _dataset_parts(path: Path, name: str) -> dict[str, Part]:
+    found = open_dataset(path)
+    splits = {ALIASES.get(split, split): split for split in found}
+    if list(found) == [""]:
+        return {"train": part_of_dataset(found[""], name)}
+    unknown = [split for split in splits if split not in SPLITS]
+    if unknown or len(splits) < len(found) or "train" not in splits:
+        message = (
+            f"{path}: its splits are {', '.join(map(repr, found))}, wanted train and some of {', '.join(SPLITS[1:])}"
+        )
+        raise StageError(message, hint=f"rename or remove the others ({', '.join(ALIASES)} are understood too)")
+    return {
+        split: part_of_dataset(found[splits[split]], f"{name}/{splits[split]}") for split in SPLITS if split in splits
+    }
 
 
 def load_source(source: str | Path, style: str, *, format: str = "auto", mapping: Mapping[str, str] = NO_MAP) -> Loaded:
@@ -143,7 +192,7 @@ def load_source(source: str | Path, style: str, *, format: str = "auto", mapping
         StageError: no such source, or its bad rows, all of them at once as `file:line: reason`.
     """
     opened = open_source(source, style, format=format, mapping=mapping)
-    splits: dict[str, list[Row]] = {split: [] for split in opened.files}
+    splits: dict[str, list[Row]] = {split: [] for split in opened.parts}
     faults: list[Fault] = []
     for split, rows in splits.items():
         for row in opened.rows(split):
@@ -171,42 +220,22 @@ def split_files(folder: Path) -> dict[str, Path]:
     """Return split to file of a data folder.
 
     Raises:
-        StageError: no train.jsonl, a name that is no split's, or two files for one split.
+        StageError: no train file, a name that is no split's, or two files for one split.
     """
     files: dict[str, Path] = {}
-    for file in sorted(folder.glob("*.jsonl")):
+    for file in sorted(file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file()):
         split = ALIASES.get(file.stem, file.stem)
         if split not in SPLITS:
-            known = ", ".join(f"{name}.jsonl" for name in SPLITS)
+            if file.suffix.lower() not in (".jsonl", ".csv", ".tsv"):  # tools.json, README.md, LICENSE.txt
+                continue
+            known = ", ".join(f"{name}{file.suffix}" for name in SPLITS)
             raise StageError(f"{file}: no split has this name", hint=f"known: {known}; or give the file itself as DATA")
         if split in files:
             raise StageError(f"{file}: {files[split].name} is there for the same split", hint="keep one of them")
         files[split] = file
     if "train" not in files:
-        raise StageError(f"{folder}: no train.jsonl in it", hint="name the training rows train.jsonl, or give one file")
+        hint = "name the training rows train.jsonl (or .json, .csv, .tsv, .txt), or give one file"
+        if (folder / bfcl.ANSWERS).is_dir():
+            hint = f"give one of its question files; the answers are found in {bfcl.ANSWERS}/"
+        raise StageError(f"{folder}: no train.jsonl in it", hint=hint)
     return {split: files[split] for split in SPLITS if split in files}
-
-
-def read_tool_set(path: Path) -> ToolSet:
-    """Return what a `tools.json` says; an empty set when there is none.
-
-    Raises:
-        StageError: it is there and not `{"instruction", "tools"}` (or a bare array of tools).
-    """
-    if not path.is_file():
-        return ToolSet()
-    hint = 'wanted {"instruction": text, "tools": [{"name", "description", "parameters"}]}'
-    try:
-        value = loads(path.read_bytes().removeprefix(BOM).decode("utf-8"))
-    except (OSError, ValueError) as error:
-        raise StageError(f"{path}: {error}", hint=hint) from None
-    value = {"tools": value} if isinstance(value, list) else value
-    if not isinstance(value, dict):
-        raise StageError(f"{path}: found {name_of(value)}", hint=hint)
-    instruction = value.get("instruction", "")
-    if not isinstance(instruction, str):
-        raise StageError(f"{path}: instruction: found {name_of(instruction)}", hint=hint)
-    try:
-        return ToolSet(instruction.strip(), normalised_tools(value.get("tools")))
-    except ValueError as error:
-        raise StageError(f"{path}: {error}", hint=hint) from None

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlx_sentis.prepare.jsonl import loads, name_of
+from mlx_sentis.prepare.schemas import normalised_schema
 
 NONE = "none"  # the answer when no tool fits
 SYSTEM_BLOCK, TEMPLATE = "system-block", "template"
@@ -88,7 +89,7 @@ def _normalised_tool(item: Any, where: str) -> dict[str, Any]:
     description = function.get("description") or ""
     if not isinstance(description, str):
         raise ValueError(f"{where}.description: found {name_of(description)}, wanted a text")
-    parameters = {"type": "object", "properties": {}} | parameters
+    parameters = normalised_schema({"type": "object", "properties": {}} | parameters)
     return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
 
 
@@ -133,27 +134,34 @@ def read_call(value: Any, tools: list[dict[str, Any]], where: str) -> Call:
     """Return a row's call with its arguments in the schema's order.
 
     Args:
-        value: `{"name", "arguments"}`, or the same under `function`; arguments are an object or its JSON text.
+        value: `{"name", "arguments"}`, the same under `function`, or the JSON text of either; arguments are an object
+            or its JSON text (`parameters` is taken for `arguments`, as Llama 3 writes it).
         tools: normalised tools; with none of them nothing is checked against a schema.
         where: the field's name, for errors.
 
     Raises:
         ValueError: not a call, an unknown tool or argument, one that is missing, or a value that the schema excludes.
     """
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        value = _from_text(value, where)
     body = value.get("function", value) if isinstance(value, dict) else value
     if not isinstance(body, dict):
         raise ValueError(f'{where}: found {name_of(body)}, wanted {{"name", "arguments"}}')
-    name, arguments = body.get("name"), body.get("arguments", {})
+    name, arguments = body.get("name"), body.get("arguments", body.get("parameters", {}))
     if not isinstance(name, str) or not name.strip():
         raise ValueError(f"{where}.name: found {name_of(name)}, wanted a tool's name")
     if isinstance(arguments, str):
-        try:
-            arguments = loads(arguments)
-        except ValueError as error:
-            raise ValueError(f"{where}.arguments: the text is {error}") from None
+        arguments = _from_text(arguments, f"{where}.arguments")
     if not isinstance(arguments, dict):
         raise ValueError(f"{where}.arguments: found {name_of(arguments)}, wanted an object or its JSON text")
     return _checked(Call(name, arguments), tools, where) if tools else Call(name, arguments)
+
+
+def _from_text(text: str, where: str) -> Any:
+    try:
+        return loads(text)
+    except ValueError as error:
+        raise ValueError(f"{where}: the text is {error}") from None
 
 
 def _checked(call: Call, tools: list[dict[str, Any]], where: str) -> Call:
@@ -178,7 +186,7 @@ def _check_value(value: Any, schema: dict[str, Any], where: str) -> None:
         return
     kinds = schema.get("type")
     kinds = [str(kind) for kind in (kinds if isinstance(kinds, list) else [kinds])]
-    if any(kind not in JSON_TYPES for kind in kinds):  # a dialect's own word ("dict", "tuple"): nothing to check
+    if any(kind not in JSON_TYPES for kind in kinds):  # no type, or a word that no dialect has: nothing to check
         return
     fits = any(isinstance(value, JSON_TYPES[kind]) and (kind == "boolean") == isinstance(value, bool) for kind in kinds)
     if not fits:

@@ -56,7 +56,7 @@ def test_blank_lines_are_skipped_counted_and_keep_the_numbering(jsonl: Any) -> N
 
 def test_all_bad_rows_come_in_one_error_with_file_and_line(jsonl: Any) -> None:
     truncated = LINE.decode()[:-9]
-    file = jsonl([GOOD, truncated, GOOD, "[1]", {"messages": []}, {"text": ""}])
+    file = jsonl([GOOD, truncated, GOOD, "[1]", {"messages": []}, {"body": ""}])
     with pytest.raises(StageError) as caught:
         load(file)
     assert caught.value.exit_code == 1
@@ -65,7 +65,7 @@ def test_all_bad_rows_come_in_one_error_with_file_and_line(jsonl: Any) -> None:
         ":2: not JSON: ",
         ":4: found an array, wanted an object",
         ":5: messages: found an empty array",
-        ":6: found text, wanted ",
+        ":6: found body, wanted ",
     ):
         assert f"{file}{place}" in caught.value.message
 
