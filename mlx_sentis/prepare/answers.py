@@ -19,7 +19,7 @@ from mlx_sentis.prepare.tools import NONE, SYSTEM_BLOCK, Call
 
 QWEN, QWEN_END = re.compile(r"<tool_call>\s*"), re.compile(r"\s*</tool_call>")
 BLOCK = re.compile(r"<tool_call>|<start_function_call>")
-GEMMA, GEMMA_END = re.compile(r"<start_function_call>call:([^{<]+)(?={)"), "<end_function_call>"
+GEMMA, GEMMA_END = re.compile(r"<start_function_call>\s*call:([^{<]+?)\s*(?={)"), "<end_function_call>"
 ESCAPE = "<escape>"  # stands before and behind every text of FunctionGemma's syntax
 BARE = re.compile(r"[^{}\[\],:<]+")
 PYTHON_WORDS = {"None": None, "True": True, "False": False}  # what Jinja prints of values it has no rule for
@@ -149,8 +149,9 @@ def _escaped_calls(text: str) -> list[Call]:
             raise ValueError("not a call")
         reader = _Escaped(text, match.end())
         calls.append(Call(match[1], reader.value()))
-        place = reader.place
+        reader.skip_space()
         reader.require(GEMMA_END)
+        place = reader.place
     return calls
 
 
@@ -161,6 +162,7 @@ class _Escaped:
         self.text, self.place, self.depth = text, place, 0
 
     def value(self) -> Any:
+        self.skip_space()
         if self.took(ESCAPE):
             return self.up_to(ESCAPE)
         if self.took("{"):
@@ -175,11 +177,12 @@ class _Escaped:
         return PYTHON_WORDS[word] if word in PYTHON_WORDS else loads(word)
 
     def pair(self) -> tuple[str, Any]:
-        if self.took(ESCAPE):
-            key = self.up_to(ESCAPE)
-            self.require(":")
-        else:
-            key = self.up_to(":")
+        self.skip_space()
+        if not self.took(ESCAPE):
+            return self.up_to(":").rstrip(), self.value()
+        key = self.up_to(ESCAPE)
+        self.skip_space()
+        self.require(":")
         return key, self.value()
 
     def items(self, closing: str, item: Callable[[], Any]) -> list[Any]:
@@ -189,11 +192,17 @@ class _Escaped:
         if self.depth > DEEPEST:
             raise ValueError(TOO_DEEP)
         found = [item()]
+        self.skip_space()
         while self.took(","):
             found.append(item())
+            self.skip_space()
         self.require(closing)
         self.depth -= 1
         return found
+
+    def skip_space(self) -> None:
+        while self.text[self.place : self.place + 1].isspace():
+            self.place += 1
 
     def took(self, mark: str) -> bool:
         if not self.text.startswith(mark, self.place):

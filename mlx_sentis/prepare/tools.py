@@ -181,7 +181,9 @@ def _checked(call: Call, tools: list[dict[str, Any]], where: str) -> Call:
 
 def _check_value(value: Any, schema: dict[str, Any], where: str) -> None:
     if isinstance(schema.get("enum"), list):
-        if not any(value == item and type(value) is type(item) for item in schema["enum"]):
+        # beside type array, people list what its items may be
+        items = value if schema.get("type") == "array" and isinstance(value, list) else [value]
+        if not all(any(item == one and type(item) is type(one) for one in schema["enum"]) for item in items):
             raise ValueError(f"{where}: found {json.dumps(value, ensure_ascii=False)}, wanted {_type_word(schema)}")
         return
     kinds = schema.get("type")

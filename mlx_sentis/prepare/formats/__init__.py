@@ -45,7 +45,7 @@ FORMS = {
     for form in (
         Form("messages", (("messages",),), ("tools", "functions", "system"), messages.read),
         Form("sharegpt", (("conversations",),), ("tools", "functions", "system"), sharegpt.read),
-        Form("bfcl", (("id", "question", "function"),), (bfcl.ANSWER,), bfcl.read),
+        Form("bfcl", bfcl.NEEDS, (bfcl.ANSWER,), bfcl.read),
         Form("command", (("user", "call"),), ("tools", "functions", "system"), command.read),
         Form("alpaca", (("instruction", "output"),), ("input", "history", "system"), alpaca.read),
         Form("completion", (("prompt", "completion"), ("user", "assistant")), ("system",), completion.read),

@@ -23,6 +23,8 @@ from mlx_sentis.prepare.rows import Message, Row, ToolSet
 from mlx_sentis.prepare.tools import NONE, Call, normalised_tools, properties_of, read_call
 from weights_bridge.errors import all_at_once
 
+# The second set is recognised in order to be refused with its reason.
+NEEDS = (("id", "question", "function"), ("id", "question", "involved_classes"))
 ANSWER = "ground_truth"
 ANSWERS = "possible_answer"
 IRRELEVANT = "irrelevance"
@@ -100,8 +102,8 @@ def read(value: dict[str, Any], source: str, shared: ToolSet, style: str) -> Row
     asked = _asked(value["question"], style)
     if ANSWER not in value:
         if IRRELEVANT not in str(value.get("id")):
-            raise ValueError(f"no answer: {ANSWERS}/ beside the file has none with id {value.get('id')!r}")
-        return Row([*asked, called([])], tools, source)
+            raise ValueError(f"no answer with this id in {ANSWERS}/ beside the file")
+        return Row([*asked, called([])], tools, source, "" if tools else "no tools, so nothing says what none means")
     calls = _calls(value[ANSWER], tools)
     return Row([*asked, called(calls)], tools, source, _contradiction(calls, tools))
 

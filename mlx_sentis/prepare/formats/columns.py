@@ -108,7 +108,7 @@ def named_form(where: str, columns: Sequence[str], name: str | None) -> Form:
 
 def unrecognised(keys: Iterable[str], name: str | None) -> str:
     """Return why a row with these keys cannot be read, with the map that is probably meant."""
-    meant = suggestion(tuple(keys))
+    meant = suggestion(tuple(keys)) if name is None else ""
     return f"found {listed(keys)}, wanted {wanted(name)}" + (f"; {meant}" if meant else "")
 
 
