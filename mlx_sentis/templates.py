@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from weights_bridge.errors import StageError
 
 Message = dict[str, Any]
+Tools = list[dict[str, Any]] | None
+COMMENT = re.compile(r"\{#.*?#\}", re.DOTALL)
+GENERATION = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
 TOKENIZER_PARTS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 SYNTAX_HINT = "mend the template there, or give the original one with --template FILE"
 TEMPLATE_HINT = "instruction-tuned models bring one (chat_template.jinja); give your own with --template FILE"
@@ -81,10 +86,42 @@ def read_template(path: Path) -> str:
     return text
 
 
+def template_of(tokenizer: Any, tools: Tools = None) -> str:
+    """Return the chat template's text that a conversation uses; some models bring one of their own for tools.
+
+    Raises:
+        StageError: the model has no template.
+    """
+    require_template(tokenizer)
+    return tokenizer.get_chat_template(None, tools)
+
+
+def require_template(tokenizer: Any) -> None:
+    """Refuse a tokenizer without a chat template.
+
+    Raises:
+        StageError: the model has no template.
+    """
+    if not tokenizer.chat_template:
+        where = getattr(tokenizer, "name_or_path", "") or "the model"
+        raise StageError(f"{where}: no chat template in its files", hint=TEMPLATE_HINT)
+
+
+def adds_bos(tokenizer: Any) -> bool:
+    """Tell whether the tokenizer by itself would put a begin token before a text."""
+    bos = tokenizer.bos_token_id
+    return bos is not None and tokenizer("a")["input_ids"][:1] == [bos]
+
+
+def marks_generation(template: str) -> bool:
+    """Tell whether a template marks what the model writes with `{% generation %}`."""
+    return GENERATION.search(COMMENT.sub("", template)) is not None
+
+
 def render(
     tokenizer: Any,
     messages: list[Message],
-    tools: list[dict[str, Any]] | None = None,
+    tools: Tools = None,
     add_generation_prompt: bool = False,
 ) -> str:
     """Return the text of a conversation as the model's own template writes it.
@@ -98,21 +135,86 @@ def render(
     Raises:
         StageError: the model has no template, or the template refuses these messages.
     """
+    require_template(tokenizer)
+    try:
+        return _applied(tokenizer, messages, tools, add_generation_prompt)
+    except _refusals() as error:
+        raise _refused(tokenizer, messages, error) from error
+
+
+def render_each(
+    tokenizer: Any,
+    conversations: Sequence[list[Message]],
+    tools: Tools = None,
+    add_generation_prompt: bool = False,
+) -> list[str | StageError]:
+    """Render several conversations that have the same tools, in one call; a refusal stands in its conversation's place.
+
+    Raises:
+        StageError: the model has no template.
+    """
+    require_template(tokenizer)
+    if not conversations:
+        return []
+    try:
+        return _applied(tokenizer, list(conversations), tools, add_generation_prompt)
+    except _refusals():  # one is enough to fail the call: each by itself tells which
+        return [_rendered_or_refused(tokenizer, messages, tools, add_generation_prompt) for messages in conversations]
+
+
+def _rendered_or_refused(
+    tokenizer: Any, messages: list[Message], tools: Tools, add_generation_prompt: bool
+) -> str | StageError:
+    try:
+        return render(tokenizer, messages, tools, add_generation_prompt)
+    except StageError as error:
+        return error
+
+
+def generation_masks(
+    tokenizer: Any, conversations: Sequence[list[Message]], tools: Tools = None
+) -> tuple[list[list[int]], list[list[tuple[int, int]]], list[list[int]]]:
+    """Tokenise conversations whose template has `{% generation %}` markers.
+
+    Args:
+        tokenizer: a fast tokenizer.
+        conversations: ones that `render` takes.
+        tools: the same for all.
+
+    Returns:
+        Per conversation its ids, its character offsets, and 1 for each token that a marked stretch touches, else 0.
+    """
+    encoded = tokenizer.apply_chat_template(
+        list(conversations),
+        tools=tools,
+        return_dict=True,
+        return_assistant_tokens_mask=True,
+        tokenizer_kwargs={"return_offsets_mapping": True},
+    )
+    return encoded["input_ids"], encoded["offset_mapping"], encoded["assistant_masks"]
+
+
+def _applied(tokenizer: Any, conversation: Any, tools: Tools, add_generation_prompt: bool) -> Any:
+    return tokenizer.apply_chat_template(
+        conversation, tools=tools, add_generation_prompt=add_generation_prompt, tokenize=False
+    )
+
+
+def _refusals() -> tuple[type[Exception], ...]:
+    """Return what a template may raise: it may add None to a text, divide by zero, or say why it refuses."""
     import jinja2
 
-    if not tokenizer.chat_template:
-        where = getattr(tokenizer, "name_or_path", "") or "the model"
-        raise StageError(f"{where}: no chat template in its files", hint=TEMPLATE_HINT)
-    try:
-        return tokenizer.apply_chat_template(
-            messages, tools=tools, add_generation_prompt=add_generation_prompt, tokenize=False
-        )
-    except jinja2.TemplateSyntaxError as error:
+    return (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError)
+
+
+def _refused(tokenizer: Any, messages: list[Message], error: Exception) -> StageError:
+    import jinja2
+
+    if isinstance(error, jinja2.TemplateSyntaxError):
         where = getattr(tokenizer, "name_or_path", "") or "the model"
         what = f"{where}: chat template, line {error.lineno}: not Jinja: {error.message}"
-        raise StageError(what, hint=SYNTAX_HINT) from error
-    except (jinja2.TemplateError, TypeError, ValueError) as error:  # a template may add None to a text
-        roles = ", ".join(str(message.get("role")) for message in messages)
-        why = str(error).strip().partition("\n")[0]
-        hint = "the template decides which roles may follow each other, and whether a system turn may open"
-        raise StageError(f"the chat template refuses the roles ({roles}): {why}", hint=hint) from error
+        return StageError(what, hint=SYNTAX_HINT)
+    roles = ", ".join(str(message.get("role")) for message in messages)
+    why = str(error).strip().partition("\n")[0]
+    hint = "the template decides which roles may follow each other, and whether a system turn may open"
+    return StageError(f"the chat template refuses the roles ({roles}): {why}", hint=hint)

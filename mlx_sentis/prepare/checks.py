@@ -10,16 +10,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mlx_sentis.prepare.contract import make_contract
-from mlx_sentis.prepare.masks import Prepared, prepared_rows
+from mlx_sentis.prepare.contract import GIVEN, make_contract, rows_of
+from mlx_sentis.prepare.masks import Prepared, TrainTurns, prepared_rows
 from mlx_sentis.prepare.rows import Row
+from mlx_sentis.prepare.too_long import Dropped
 from mlx_sentis.recipe import make_recipe
 from mlx_sentis.templates import load_tokenizer
 from weights_bridge.compare import GateResult
 from weights_bridge.errors import StageError
 
 CONTEXT_BYTES = 16
-SAMPLE = ("messages", "tools")  # the contract's sample: given, not found
+CHOSEN = (*GIVEN, "samples", "train_turns", "rendered")  # without these nothing can be rendered again
 NEEDED = ("id", "messages", "tools", "text", "ids", "prompt_tokens", "trained")
 
 
@@ -39,12 +40,11 @@ def check_contract(
     Raises:
         StageError: the directory's tokenizer or configuration cannot be read.
     """
-    if missing := [key for key in (*SAMPLE, "rendered") if key not in contract]:
+    if missing := [key for key in CHOSEN if key not in contract]:
         return [_field_result(key, False, "missing", "the contract has no such field") for key in missing]
     facts = make_recipe(model) if recipe is None else recipe
     try:
-        row = Row(contract["messages"], contract["tools"], "prompt_contract.json")
-        found = make_contract(row, _tokenizer(model), facts)
+        found = make_contract(rows_of(contract), _tokenizer(model), facts, train_turns=contract["train_turns"])
     except StageError as error:
         return [_field_result("rendered", False, "altered", error.message)]
     wanted_fields, found_fields = _fields(contract), _fields(found)
@@ -58,14 +58,16 @@ def _tokenizer(model: Path | Any) -> Any:
     return load_tokenizer(model) if isinstance(model, Path) else model
 
 
-def _fields(contract: dict[str, Any]) -> dict[str, Any]:
-    """Return the contract's fields, the nested ones as `padding.value`."""
+def _fields(contract: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the contract's fields, the nested ones as `padding.value`; what was chosen and not found is left out."""
     fields: dict[str, Any] = {}
     for key, value in contract.items():
+        if key in GIVEN or key in ("probe_call", "train_turns"):
+            continue
         if isinstance(value, dict):
-            fields |= {f"{key}.{inner}": item for inner, item in value.items()}
-        elif key not in SAMPLE:
-            fields[key] = value
+            fields |= _fields(value, f"{prefix}{key}.")
+        else:
+            fields[prefix + key] = value
     return fields
 
 
@@ -74,9 +76,10 @@ def _compared_field(field: str, found: Any, wanted: Any) -> GateResult:
         return _field_result(field, True, "exact")
     if found is None or wanted is None:
         return _field_result(field, False, "missing", f"found {found!r}, wanted {wanted!r}")
-    if field in ("rendered", "tool_serialisation.sample_answer"):
+    name = field.rpartition(".")[2]
+    if name in ("rendered", "answer", "sample_answer", "probe_answer", "decoded"):
         return _field_result(field, False, "altered", _byte_difference(found, wanted))
-    if field == "ids":
+    if name == "ids":
         return _field_result(field, False, "altered", _id_difference(found, wanted))
     return _field_result(field, False, "altered", f"found {found!r}, wanted {wanted!r}")
 
@@ -97,13 +100,16 @@ def _shown(piece: bytes) -> str:
     return repr(piece.decode("utf-8", errors="replace"))
 
 
-def check_rows(rows: Sequence[dict[str, Any]], model: Path | Any, recipe: dict[str, Any]) -> list[GateResult]:
+def check_rows(
+    rows: Sequence[dict[str, Any]], model: Path | Any, recipe: dict[str, Any], *, train_turns: TrainTurns = "all"
+) -> list[GateResult]:
     """Derive prepared rows again and compare.
 
     Args:
         rows: rows of `data/*.jsonl`.
         model: the model directory under test, or its tokenizer.
         recipe: the run's recipe (`tools`, `stop_ids`, `bos_id`).
+        train_turns: which turns were trained, as the prompt contract says.
 
     Returns:
         One result per row that is right, one per wrong field of a row that is not: the row's id, the first token where
@@ -121,15 +127,16 @@ def check_rows(rows: Sequence[dict[str, Any]], model: Path | Any, recipe: dict[s
         else:
             whole.append(row)
     inputs = [Row(row["messages"], row["tools"], str(row["id"])) for row in whole]
-    for row, again in zip(whole, prepared_rows(inputs, _tokenizer(model), recipe), strict=True):
+    found = prepared_rows(inputs, _tokenizer(model), recipe, train_turns=train_turns)
+    for row, again in zip(whole, found, strict=True):
         results += _compared(row, again)
     return results
 
 
-def _compared(row: dict[str, Any], again: Prepared | str) -> list[GateResult]:
+def _compared(row: dict[str, Any], again: Prepared | Dropped | str) -> list[GateResult]:
     name = row["id"]
-    if isinstance(again, str):
-        return [_failed(name, "text", "altered", again.partition(": ")[2])]
+    if not isinstance(again, Prepared):
+        return [_failed(name, "text", "altered", str(again).partition(": ")[2])]
     faults = []
     if row["text"] != again.text:
         faults.append(_failed(name, "text", "altered", _text_difference(row["text"], again.text)))

@@ -1,27 +1,37 @@
 """Prepared rows: token ids and which of them are trained.
 
 `trained` holds half-open spans of *target tokens*: the token at position t is trained, predicted from the hidden state
-at t − 1. Trained are all assistant turns and the end-of-turn token behind each; headers, user turns, tool results and
-the newline behind the end of turn never are. Padding is no part of a row, so `pad == end of turn` hides no end.
+at t − 1. Trained are the assistant's turns (all, or the last) and the end-of-turn token behind each; headers, user
+turns, tool results and the newline behind the end of turn never are. Padding is no part of a row, so
+`pad == end of turn` hides no end.
 """
 
 from __future__ import annotations
 
+import itertools
+import json
+import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from operator import itemgetter
+from typing import Any, Literal
 
 from mlx_sentis.prepare.answers import parse_answer
-from mlx_sentis.prepare.conversation import for_template
+from mlx_sentis.prepare.conversation import Conversation, conversation_of, plain_frame
+from mlx_sentis.prepare.marks import Disagreement, disagreements
 from mlx_sentis.prepare.rows import Row, calls_of
-from mlx_sentis.prepare.spans import Rendering, Turn, render_spans
+from mlx_sentis.prepare.spans import Rendering, SpanFinder, Turn, assistant_turns, plain_rendering, same_calls
+from mlx_sentis.prepare.too_long import Dropped, fitted
 from mlx_sentis.prepare.tools import serialised
-from mlx_sentis.templates import TEMPLATE_HINT
+from mlx_sentis.templates import Tools, generation_masks, marks_generation, require_template, template_of
 from weights_bridge.errors import StageError
 
 ROWS_PER_CALL = 512  # the fast tokenizers work on a batch with all cores
 Offsets = Sequence[tuple[int, int]]
+TrainTurns = Literal["all", "last"]
+TooLong = Literal["refuse", "drop", "left"]
+START = itemgetter(0)
 
 
 @dataclass(frozen=True)
@@ -29,12 +39,14 @@ class Prepared:
     """One row, ready to train.
 
     Attributes:
-        row: what was read.
+        row: what was read; with `too_long = "left"` its shortened messages.
         text: the rendered row.
         ids: its token ids.
         prompt_tokens: `ids[:prompt_tokens]` is the prompt of the last turn.
         trained: half-open spans of trained tokens.
         edited_turns: how many assistant turns lost text in rendering.
+        cut_tokens: how many tokens of the prompt were cut away to fit.
+        disagreements: where the template's own `{% generation %}` marks differ from the spans.
     """
 
     row: Row
@@ -43,6 +55,8 @@ class Prepared:
     prompt_tokens: int
     trained: list[tuple[int, int]]
     edited_turns: int
+    cut_tokens: int = 0
+    disagreements: tuple[Disagreement, ...] = ()
 
     @property
     def trained_tokens(self) -> int:
@@ -60,121 +74,231 @@ class Prepared:
             "trained": [list(span) for span in self.trained],
             "expect": self.row.expect(),
             "source": self.row.source.replace("\\", "/").rpartition("/")[2],
-        }
+        } | ({"cut_tokens": self.cut_tokens} if self.cut_tokens else {})
 
 
-def prepared_rows(rows: Sequence[Row], tokenizer: Any, recipe: dict[str, Any]) -> Iterator[Prepared | str]:
-    """Yield, for each row in order, the prepared row or `file:line: reason` why it cannot be trained.
+@dataclass(frozen=True)
+class Encoded:
+    """A row's tokens: ids, character offsets, and the template's own marks (1 marked, 0 not) where it has any."""
+
+    ids: list[int]
+    offsets: Offsets
+    marks: Sequence[int] | None = None
+
+
+def prepared_rows(
+    rows: Iterable[Row],
+    tokenizer: Any,
+    recipe: dict[str, Any],
+    *,
+    train_turns: TrainTurns = "all",
+    max_tokens: int | None = None,
+    too_long: TooLong = "refuse",
+) -> Iterator[Prepared | Dropped | str]:
+    """Yield, for each row in order, the prepared row, or why it is left out or cannot be trained.
 
     Args:
-        rows: rows as read.
+        rows: rows as read, a stream or a list.
         tokenizer: a fast tokenizer, from `load_tokenizer`.
         recipe: the model's recipe (`tools`, `stop_ids`, `bos_id`).
+        train_turns: all assistant turns, or only the last.
+        max_tokens: the longest row in tokens; None is no limit.
+        too_long: what becomes of a longer row: a fault, left out, or its prompt cut on the left.
+
+    Yields:
+        `Prepared`; `Dropped` for a row that `too_long` leaves out; `file:line: reason` for one that is at fault.
 
     Raises:
         StageError: the tokenizer has no offsets, or the model has no chat template.
     """
-    if not tokenizer.chat_template:  # not a row's fault: every row would say the same
-        raise StageError(f"{tokenizer.name_or_path}: no chat template in its files", hint=TEMPLATE_HINT)
-    if not tokenizer.is_fast:
-        raise StageError(
-            f"{tokenizer.name_or_path}: a slow tokenizer gives no character offsets, so no mask is certain",
-            hint="add the model's tokenizer.json",
+    maker = RowMaker(tokenizer, recipe, train_turns=train_turns, max_tokens=max_tokens, too_long=too_long)
+    return maker.prepared(rows)
+
+
+class RowMaker:
+    """Prepares rows for one model; what it learns of template and tokenizer serves every later row.
+
+    Args:
+        tokenizer: a fast tokenizer, from `load_tokenizer`.
+        recipe: the model's recipe (`tools`, `stop_ids`, `bos_id`).
+        train_turns: all assistant turns, or only the last.
+        max_tokens: the longest row in tokens; None is no limit.
+        too_long: what becomes of a longer row.
+
+    Raises:
+        StageError: the tokenizer has no offsets, or the model has no chat template.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        recipe: dict[str, Any],
+        *,
+        train_turns: TrainTurns = "all",
+        max_tokens: int | None = None,
+        too_long: TooLong = "refuse",
+    ) -> None:
+        require_template(tokenizer)  # not a row's fault: every row would say the same
+        if not tokenizer.is_fast:
+            raise StageError(
+                f"{tokenizer.name_or_path}: a slow tokenizer gives no character offsets, so no mask is certain",
+                hint="add the model's tokenizer.json",
+            )
+        self.tokenizer, self.recipe, self.last_only = tokenizer, recipe, train_turns == "last"
+        self.max_tokens, self.too_long = max_tokens, too_long
+        self.added = frozenset(tokenizer.added_tokens_decoder)
+        self.special = re.compile("|".join(map(re.escape, special_texts(tokenizer))) or "(?!)")
+        stops = [tokenizer.decode([stop]) for stop in recipe["stop_ids"]]
+        self.spans = SpanFinder(tokenizer, recipe["tools"], stops)
+        self.plain = plain_frame(tokenizer, recipe["stop_ids"])
+        self.tails: dict[tuple[int, str], list[int]] = {}  # (an added token, what a prompt has behind it) to its ids
+        self.known_tools: list[dict[str, Any]] = []  # the last ones that were looked through
+
+    def prepared(self, rows: Iterable[Row]) -> Iterator[Prepared | Dropped | str]:
+        """Yield, for each row in order, what `prepared_rows` does."""
+        source = iter(rows)
+        while batch := list(itertools.islice(source, ROWS_PER_CALL)):
+            for found in self._batch(batch):
+                yield found if isinstance(found, str) else self._fitted(found)
+
+    def _fitted(self, found: Prepared) -> Prepared | Dropped | str:
+        if self.max_tokens is None or len(found.ids) <= self.max_tokens:
+            return found
+        if self.too_long == "refuse":
+            return f"{found.row.source}: {len(found.ids)} tokens, wanted at most {self.max_tokens} (data.max_tokens)"
+        is_cut = self.too_long == "left"
+        return fitted(found, self.max_tokens, lambda row: next(self._batch([row])), self.tokenizer, is_cut=is_cut)
+
+    def _batch(self, rows: Sequence[Row]) -> Iterator[Prepared | str]:
+        shaped = [self._shaped(row) for row in rows]
+        found = self.spans.find([one for one in shaped if isinstance(one, Conversation)], last_only=self.last_only)
+        renderings = [next(found) if isinstance(one, Conversation) else one for one in shaped]
+        whole = [
+            (one if isinstance(one, Conversation) else None, rendering)
+            for one, rendering in zip(shaped, renderings, strict=True)
+            if isinstance(rendering, Rendering)
+        ]
+        encoded = self._encoded(whole)
+        for row, rendering in zip(rows, renderings, strict=True):
+            if not isinstance(rendering, Rendering):
+                yield f"{row.source}: {rendering}"
+                continue
+            try:
+                yield self._prepared(row, rendering, next(encoded))
+            except ValueError as error:
+                yield f"{row.source}: {error}"
+
+    def _shaped(self, row: Row) -> Conversation | Rendering | ValueError:
+        """Return what is to be rendered; a plain text is its own rendering."""
+        texts = [
+            (f"messages[{index}]", text)
+            for index, message in enumerate(row.messages)
+            for text in (message["content"], *map(serialised, calls_of(message)))
+        ]
+        if row.tools != self.known_tools:
+            texts.append(("tools", json.dumps(row.tools, ensure_ascii=False)))
+        for where, text in texts:
+            if special := self.special.search(text):
+                what = f"the text has the special token {special.group()!r}, which would end a turn"
+                return ValueError(f"{where}: {what}")
+        self.known_tools = row.tools
+        if row.is_plain_text:
+            return plain_rendering(row.messages[0]["content"], *self.plain)
+        return conversation_of(row.messages, row.tools, self.recipe["tools"])
+
+    def _tokenised(self, texts: list[str], *, offsets: bool = False) -> Any:
+        """Tokenise rendered texts; the template has written what begins a row, so the tokenizer adds nothing."""
+        return self.tokenizer(
+            texts,
+            add_special_tokens=False,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            return_offsets_mapping=offsets,
+            verbose=False,
         )
-    specials = special_texts(tokenizer)
-    for first in range(0, len(rows), ROWS_PER_CALL):
-        yield from _prepared_batch(rows[first : first + ROWS_PER_CALL], tokenizer, recipe, specials)
+
+    def _encoded(self, whole: Sequence[tuple[Conversation | None, Rendering]]) -> Iterator[Encoded]:
+        """Yield the tokens of each rendered row; rows that share their tools are one call."""
+        for (has_template, tools), group in itertools.groupby(whole, key=lambda pair: (bool(pair[0]), _tools(pair[0]))):
+            pairs = list(group)
+            if has_template and marks_generation(template_of(self.tokenizer, tools)):
+                messages = [one.messages for one, _ in pairs if one]
+                found = generation_masks(self.tokenizer, messages, tools)
+                yield from itertools.starmap(Encoded, zip(*found, strict=True))
+            else:
+                found = self._tokenised([rendering.text for _, rendering in pairs], offsets=True)
+                yield from itertools.starmap(Encoded, zip(found["input_ids"], found["offset_mapping"], strict=True))
+
+    def _prepared(self, row: Row, rendering: Rendering, encoded: Encoded) -> Prepared:
+        ids, text = encoded.ids, rendering.text
+        if (bos := self.recipe.get("bos_id")) is not None and ids[:2] == [bos, bos]:
+            raise ValueError(f"the row begins with the beginning-of-sequence token ({bos}) twice, wanted once")
+        trained = [self._token_span(turn, text, encoded) for turn in rendering.turns]
+        if not row.is_plain_text:
+            for (first, _), prompt in zip(trained, rendering.prompts, strict=True):
+                self._check_prompt(prompt, first, encoded, text)
+        places = assistant_turns(row.messages)[-1 if self.last_only else 0 :]
+        for place, turn, (_, stop) in zip(places, rendering.turns, trained, strict=True):
+            self._check_round_trip(row, place, text[turn.start : encoded.offsets[stop - 1][0]])
+        marks = ()
+        if encoded.marks is not None:
+            marks = disagreements(encoded.marks, trained, text, encoded.offsets, places, is_last_only=self.last_only)
+        return Prepared(row, text, ids, trained[-1][0], trained, rendering.edited_turns, disagreements=marks)
+
+    def _check_prompt(self, prompt: str, first: int, encoded: Encoded, text: str) -> None:
+        """Require that the row's first tokens are those of the prompt by itself.
+
+        Tokenizers cut a text at its added tokens and take each piece by itself, so row and prompt agree up to the last
+        added token of the prompt. What stands behind that one is mostly the same header in every row: it is tokenised
+        once, with a whole prompt, and looked up for the others.
+        """
+        ids, offsets = encoded.ids, encoded.offsets
+        behind = next((index + 1 for index in range(first - 1, -1, -1) if ids[index] in self.added), 0)
+        tail = prompt[offsets[behind - 1][1] if behind else 0 :]
+        known = self.tails.get((ids[behind - 1], tail)) if behind else None
+        if known is None:
+            known = self._tokenised([prompt])["input_ids"][0]
+            if behind and known[:behind] == ids[:behind]:
+                known = known[behind:]
+                self.tails[ids[behind - 1], tail] = known
+            else:
+                behind = 0
+        if ids[behind:first] != known:
+            raise ValueError(_boundary(text, offsets, max(0, first - 1)))
+
+    def _check_round_trip(self, row: Row, place: int, answer: str) -> None:
+        """Require that a rendered turn reads back as its calls."""
+        calls = calls_of(row.messages[place])
+        if calls and not same_calls(parse_answer(answer, self.recipe["tools"]).calls, calls):
+            raise ValueError(f"the rendered call does not read back: {answer.strip()[:120]!r}")
+
+    def _token_span(self, turn: Turn, text: str, encoded: Encoded) -> tuple[int, int]:
+        """Return the half-open token span of one turn, its end-of-turn token included."""
+        ids, offsets = encoded.ids, encoded.offsets
+        first = bisect_left(offsets, turn.start, key=START)
+        if first and offsets[first - 1][1] > turn.start:
+            raise ValueError(_boundary(text, offsets, first - 1))
+        stops, first = self.recipe["stop_ids"], max(first, 1)  # nothing comes before the first token to predict it
+        for index in range(bisect_left(offsets, turn.stop, key=START), len(ids)):
+            if offsets[index][0] >= turn.limit:
+                break
+            if ids[index] in stops:
+                if index <= first:
+                    raise ValueError(f"messages[{turn.message}]: nothing but the end of turn would be trained")
+                return first, index + 1
+        behind = text[turn.stop : turn.stop + 24]
+        wanted = ", ".join(self.recipe.get("stop_tokens") or map(str, stops))
+        raise ValueError(f"no end-of-turn token behind the answer: found {behind!r}, wanted {wanted}")
+
+
+def _tools(one: Conversation | None) -> Tools:
+    return one.tools if one else None
 
 
 def special_texts(tokenizer: Any) -> list[str]:
-    """Return the texts that become special tokens wherever they stand."""
+    """Return the texts that become special tokens wherever they stand, longer ones first."""
     added = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
-    return sorted({*added, *tokenizer.all_special_tokens})
-
-
-def _prepared_batch(
-    rows: Sequence[Row], tokenizer: Any, recipe: dict[str, Any], specials: list[str]
-) -> Iterator[Prepared | str]:
-    renderings: list[Rendering | str] = []
-    for row in rows:
-        try:
-            renderings.append(_rendering(row, tokenizer, recipe["tools"], specials))
-        except ValueError as error:
-            renderings.append(f"{row.source}: {error}")
-    good = [rendering for rendering in renderings if not isinstance(rendering, str)]
-    if not good:
-        yield from (rendering for rendering in renderings if isinstance(rendering, str))
-        return
-    texts = [rendering.text for rendering in good]
-    whole = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True)
-    encoded = zip(whole["input_ids"], whole["offset_mapping"], strict=True)
-    flat = [prompt for rendering in good for prompt in rendering.prompts]
-    prompts = iter(tokenizer(flat, add_special_tokens=False)["input_ids"])
-    for row, rendering in zip(rows, renderings, strict=True):
-        if isinstance(rendering, str):
-            yield rendering
-            continue
-        ids, offsets = next(encoded)
-        try:
-            yield _prepared(row, rendering, ids, offsets, [next(prompts) for _ in rendering.prompts], recipe)
-        except ValueError as error:
-            yield f"{row.source}: {error}"
-
-
-def _rendering(row: Row, tokenizer: Any, style: str, specials: list[str]) -> Rendering:
-    for index, message in enumerate(row.messages):
-        texts = [message["content"], *map(serialised, calls_of(message))]
-        if special := next((special for special in specials for text in texts if special in text), None):
-            raise ValueError(f"messages[{index}]: the text has the special token {special!r}, which would end a turn")
-    shaped = for_template(row.messages, row.tools, style)
-    try:
-        return render_spans(tokenizer, shaped, row.tools, style)
-    except StageError as error:
-        raise ValueError(error.message) from None
-
-
-def _prepared(
-    row: Row, rendering: Rendering, ids: list[int], offsets: Offsets, prompts: list[list[int]], recipe: dict[str, Any]
-) -> Prepared:
-    if (bos := recipe.get("bos_id")) is not None and ids[:2] == [bos, bos]:
-        raise ValueError(f"the row begins with the beginning-of-sequence token ({bos}) twice, wanted once")
-    starts = [start for start, _ in offsets]
-    trained = [_token_span(turn, rendering.text, ids, offsets, starts, recipe) for turn in rendering.turns]
-    for (first, _), prompt in zip(trained, prompts, strict=True):
-        if ids[:first] != prompt:
-            raise ValueError(_boundary(rendering.text, offsets, max(0, first - 1)))
-    last_first, last_stop = trained[-1]
-    _check_round_trip(row, rendering.text[rendering.turns[-1].start : offsets[last_stop - 1][0]], recipe["tools"])
-    return Prepared(row, rendering.text, ids, last_first, trained, rendering.edited_turns)
-
-
-def _check_round_trip(row: Row, answer: str, style: str) -> None:
-    """Require that the rendered answer reads back as the row's calls."""
-    if not row.calls:
-        return
-    calls = parse_answer(answer, style).calls
-    if len(calls) != len(row.calls) or not all(a.same_as(b) for a, b in zip(calls, row.calls, strict=True)):
-        raise ValueError(f"the rendered call does not read back: {answer.strip()[:120]!r}")
-
-
-def _token_span(
-    turn: Turn, text: str, ids: list[int], offsets: Offsets, starts: list[int], recipe: dict[str, Any]
-) -> tuple[int, int]:
-    """Return the half-open token span of one turn, its end-of-turn token included."""
-    first = bisect_left(starts, turn.start)
-    if first and offsets[first - 1][1] > turn.start:
-        raise ValueError(_boundary(text, offsets, first - 1))
-    stops = recipe["stop_ids"]
-    for index in range(bisect_left(starts, turn.stop), len(ids)):
-        if starts[index] >= turn.limit:
-            break
-        if ids[index] in stops:
-            if index == first:
-                raise ValueError("nothing but the end of turn would be trained")
-            return first, index + 1
-    behind = text[turn.stop : turn.stop + 24]
-    wanted = ", ".join(recipe.get("stop_tokens") or map(str, stops))
-    raise ValueError(f"no end-of-turn token behind the answer: found {behind!r}, wanted {wanted}")
+    return sorted({*added, *tokenizer.all_special_tokens}, key=lambda text: (-len(text), text))
 
 
 def _boundary(text: str, offsets: Offsets, index: int) -> str:

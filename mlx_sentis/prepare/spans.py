@@ -6,23 +6,39 @@ earlier turns changes the wrapped text only; then what survives is wrapped inste
 
 A turn's span begins where the prompt of the same conversation ends (what stands there the model must write itself),
 and reaches to the end of its content or last call; the end-of-turn token behind it is found among the tokens.
+
+What the template writes before and behind an answer is a constant of the template. It is read once, from a
+conversation of our own, with sentinels. Where a row is to the byte prompt + constant + answer + constant, that equality
+proves the span and the row is not rendered again; every other row is. Calls prove theirs by reading back as themselves.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlx_sentis.prepare.conversation import rendered
-from mlx_sentis.prepare.rows import Message
+from mlx_sentis.prepare.answers import parse_answer
+from mlx_sentis.prepare.conversation import Conversation, rendered
+from mlx_sentis.prepare.rows import Message, calls_of
+from mlx_sentis.prepare.tools import Call
+from mlx_sentis.templates import render_each
+from weights_bridge.errors import StageError
 
 # Private-use characters: no tokenizer pre-processing and no template filter touches them, and no text needs them.
 OPEN, CLOSE = "\uf5a0", "\uf5a1"
 MARKS = re.compile(f"([{OPEN}{CLOSE}])")
 CHANGED = "sentinels change the render: the template edits the assistant's text, so no span is certain"
+THOUGHT = "<think>"
+# A conversation with an answer in the middle and one at the end; nothing in it can be trimmed or taken for a thought.
+OWN = (
+    {"role": "user", "content": "Where is the mill?"},
+    {"role": "assistant", "content": "By the river."},
+    {"role": "user", "content": "And the forge?"},
+    {"role": "assistant", "content": "Behind the gate."},
+)
 
 
 @dataclass(frozen=True)
@@ -30,14 +46,18 @@ class Turn:
     """One assistant turn in the rendered text, in characters.
 
     Attributes:
+        message: its place among the messages.
         start: where the prompt before it ends.
         stop: behind its content or its last call.
         limit: the end-of-turn token begins before this place.
+        is_edited: text was lost in rendering (trimmed, thoughts stripped).
     """
 
+    message: int
     start: int
     stop: int
     limit: int
+    is_edited: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,15 +66,17 @@ class Rendering:
 
     Attributes:
         text: the whole row.
-        prompts: for each assistant turn what the model is given before it; `text` starts with every one.
-        turns: every assistant turn, in order.
-        edited_turns: how many turns lost text in rendering (trimmed, thoughts stripped).
+        prompts: for each turn what the model is given before it; `text` starts with every one.
+        turns: the assistant turns that were asked for, in order.
     """
 
     text: str
     prompts: list[str]
     turns: list[Turn]
-    edited_turns: int
+
+    @property
+    def edited_turns(self) -> int:
+        return sum(turn.is_edited for turn in self.turns)
 
 
 def _behind_thoughts(text: str) -> tuple[str, str]:
@@ -72,54 +94,176 @@ SURVIVORS: tuple[Callable[[str], tuple[str, str]], ...] = (
 )
 
 
-def render_spans(tokenizer: Any, shaped: list[Message], tools: list[dict[str, Any]], style: str) -> Rendering:
-    """Render a row and find its assistant turns.
+class SpanFinder:
+    """Finds the assistant turns of rendered rows.
 
     Args:
         tokenizer: from `load_tokenizer`.
-        shaped: messages as the template gets them (`for_template`), the last one the assistant's.
-        tools: normalised tools.
         style: the recipe's `tools`.
+        stops: the texts of the stop tokens.
 
     Raises:
-        ValueError: the template hides the span (by name), or its prompt is not how the row begins.
-        StageError: the template refuses the messages.
+        StageError: the model has no template.
     """
-    text = rendered(tokenizer, shaped, tools, style)
-    if any(mark in text for mark in (OPEN, CLOSE)):
-        raise ValueError(f"a text has the private-use character U+{ord(OPEN):04X} or U+{ord(CLOSE):04X}; take it out")
-    indices = [index for index, message in enumerate(shaped) if message["role"] == "assistant"]
-    turns, prompts, edited = [], [], 0
-    for index, (opened, closed) in zip(
-        indices, _survivors(tokenizer, shaped, tools, style, text, indices), strict=True
-    ):
-        prompt = rendered(tokenizer, shaped[:index], tools, style, prompt=True)
-        if not text.startswith(prompt) or len(prompt) > opened:
-            raise ValueError(_prompt_fault(text, prompt, index))
-        is_last = index == len(shaped) - 1
-        limit = len(text) if is_last else _limit(tokenizer, shaped[: index + 1], tools, style, text, closed)
-        turns.append(Turn(len(prompt), closed, limit))
-        prompts.append(prompt)
-        edited += not shaped[index].get("tool_calls") and not text[:closed].endswith(shaped[index]["content"])
-    return Rendering(text, prompts, turns, edited)
+
+    def __init__(self, tokenizer: Any, style: str, stops: Sequence[str]) -> None:
+        self.tokenizer, self.style = tokenizer, style
+        self.stop = re.compile("|".join(map(re.escape, stops)) or "(?!)")
+        self.frames = [self._own_frame(Conversation(list(OWN)), index) for index in (1, 3)]  # middle, last
+
+    def find(
+        self, conversations: Sequence[Conversation], *, last_only: bool = False
+    ) -> Iterator[Rendering | ValueError]:
+        """Yield each conversation's rendering, or why it has none.
+
+        Args:
+            conversations: messages as the template gets them, the last one the assistant's.
+            last_only: only the last turn is asked for.
+        """
+        texts = self._rendered(conversations, prompts=False)
+        indices = [assistant_turns(one.messages)[-1 if last_only else 0 :] for one in conversations]
+        wanted = [
+            one.before(index)
+            for one, text, places in zip(conversations, texts, indices, strict=True)
+            for index in places
+            if isinstance(text, str)
+        ]
+        prompts = iter(self._rendered(wanted, prompts=True))
+        for one, text, places in zip(conversations, texts, indices, strict=True):
+            if isinstance(text, StageError):
+                yield ValueError(text.message)
+                continue
+            before = [next(prompts) for _ in places]
+            try:
+                yield self._rendering(one, text, places, before)
+            except ValueError as error:
+                yield error
+
+    def _rendered(self, wanted: Sequence[Conversation], *, prompts: bool) -> list[str | StageError]:
+        found: list[str | StageError] = []
+        for tools, group in itertools.groupby(wanted, key=lambda one: one.tools):  # rows of one file share their tools
+            found += render_each(self.tokenizer, [one.messages for one in group], tools, prompts)
+        return found
+
+    def _rendering(
+        self, one: Conversation, text: str, places: Sequence[int], prompts: Sequence[str | StageError]
+    ) -> Rendering:
+        if OPEN in text or CLOSE in text:
+            what = f"a text has the private-use character U+{ord(OPEN):04X} or U+{ord(CLOSE):04X}; take it out"
+            raise ValueError(what)
+        turns, before = [], []
+        for index, prompt in zip(places, prompts, strict=True):
+            if isinstance(prompt, StageError):
+                raise ValueError(prompt.message)
+            if not text.startswith(prompt):
+                raise ValueError(_prompt_fault(text, prompt, index))
+            turn = self._by_equality(one, text, len(prompt), index)
+            turns.append(turn or self._by_sentinels(one, text, prompt, index))
+            _check_thoughts(one.messages[index], text, prompt, turns[-1])
+            before.append(prompt)
+        return Rendering(text, before, turns)
+
+    def _by_equality(self, one: Conversation, text: str, start: int, index: int) -> Turn | None:
+        """Return the turn that the text at `start` proves by itself, None where it does not."""
+        message, is_last = one.messages[index], index == len(one.messages) - 1
+        if message.get("tool_calls"):
+            return self._by_reading_back(message, text, start, index)
+        frame = self.frames[is_last]
+        if frame is None:
+            return None
+        opening, ending = frame
+        for survivor in SURVIVORS:
+            inside = survivor(message["content"])[1]
+            for before in dict.fromkeys((opening, "")):
+                stop = start + len(before) + len(inside)
+                if not inside or not text.startswith(before + inside + ending, start):
+                    continue
+                if not is_last or len(text) == stop + len(ending):
+                    return Turn(index, start, stop, stop + len(ending), inside != message["content"])
+        return None
+
+    def _by_reading_back(self, message: Message, text: str, start: int, index: int) -> Turn | None:
+        """Return a turn of calls alone: what stands before the first stop token reads back as these calls."""
+        end = self.stop.search(text, start)
+        if end is None or message["content"]:
+            return None
+        calls = parse_answer(text[start : end.start()], self.style).calls
+        return Turn(index, start, end.start(), end.start() + 1) if same_calls(calls, calls_of(message)) else None
+
+    def _by_sentinels(self, one: Conversation, text: str, prompt: str, index: int) -> Turn:
+        """Return the turn that sentinels show.
+
+        Raises:
+            ValueError: no way of wrapping leaves the render as it was.
+        """
+        message = one.messages[index]
+        for survivor in SURVIVORS:
+            wrapped = list(one.messages)
+            wrapped[index] = _wrapped(message, *survivor(message["content"]))
+            bare, spans = _unwrap(self._render(Conversation(wrapped, one.tools)))
+            if bare != text or len(spans) != 1:
+                continue
+            opened, closed = spans[0]
+            if text[opened : len(prompt)].strip() not in ("", THOUGHT):  # a prompt may open the thoughts
+                raise ValueError(_prompt_fault(text, prompt, index))
+            is_edited = not message.get("tool_calls") and not text[:closed].endswith(message["content"])
+            return Turn(index, len(prompt), closed, self._limit(one, text, closed, index), is_edited)
+        raise ValueError(f"{CHANGED} (messages[{index}])")
+
+    def _limit(self, one: Conversation, text: str, closed: int, index: int) -> int:
+        """Return how far the turn reaches: as far as the conversation up to it renders the same."""
+        if index == len(one.messages) - 1:
+            return len(text)
+        alone = self._render(one.before(index + 1))
+        same = _common_length(text, alone)
+        if same > closed:
+            return same
+        gap = len(text[closed:]) - len(
+            text[closed:].lstrip()
+        )  # rendered otherwise when last: only space may be between
+        return closed + gap + 1
+
+    def _render(self, one: Conversation, *, prompt: bool = False) -> str:
+        try:
+            return rendered(self.tokenizer, one, prompt=prompt)
+        except StageError as error:
+            raise ValueError(error.message) from None
+
+    def _own_frame(self, one: Conversation, index: int) -> tuple[str, str] | None:
+        """Return what the template writes between a prompt and its answer, and behind the answer up to the limit."""
+        try:
+            text, prompt = self._render(one), self._render(one.before(index), prompt=True)
+            if not text.startswith(prompt):
+                return None
+            turn = self._by_sentinels(one, text, prompt, index)
+        except ValueError:  # no constant is known then, so every row is wrapped
+            return None
+        answer, content = text[turn.start : turn.stop], one.messages[index]["content"]
+        return (answer.removesuffix(content), text[turn.stop : turn.limit]) if answer.endswith(content) else None
 
 
-def _survivors(
-    tokenizer: Any, shaped: list[Message], tools: list[dict[str, Any]], style: str, text: str, indices: list[int]
-) -> list[tuple[int, int]]:
-    """Return the (start, stop) of each assistant field.
+def plain_rendering(text: str, before: str, behind: str) -> Rendering:
+    """Return the rendering of a plain text, which no template frames."""
+    stop = len(before) + len(text)
+    return Rendering(before + text + behind, [before], [Turn(0, len(before), stop, stop + len(behind))])
 
-    Raises:
-        ValueError: no way of wrapping leaves the render as it was.
-    """
-    for survivor in SURVIVORS:
-        wrapped = list(shaped)
-        for index in indices:
-            wrapped[index] = _wrapped(shaped[index], *survivor(shaped[index]["content"]))
-        bare, spans = _unwrap(rendered(tokenizer, wrapped, tools, style))
-        if bare == text and len(spans) == len(indices):
-            return spans
-    raise ValueError(CHANGED)
+
+def assistant_turns(messages: Sequence[Message]) -> list[int]:
+    """Return the places of the assistant's messages."""
+    return [index for index, message in enumerate(messages) if message["role"] == "assistant"]
+
+
+def same_calls(found: Sequence[Call], wanted: Sequence[Call]) -> bool:
+    """Tell whether two turns make the same calls in the same order."""
+    return len(found) == len(wanted) and all(a.same_as(b) for a, b in zip(found, wanted, strict=True))
+
+
+def _check_thoughts(message: Message, text: str, prompt: str, turn: Turn) -> None:
+    """Refuse a template that opens a thought of its own before the row's: inference would show one."""
+    own = message["content"].count(THOUGHT)
+    opened = text[turn.start : turn.stop].count(THOUGHT) + prompt.rstrip().endswith(THOUGHT)
+    if own and opened > own:
+        raise ValueError(f"messages[{turn.message}]: the template wraps the turn's thoughts in {THOUGHT} a second time")
 
 
 def _wrapped(message: Message, outside: str, inside: str) -> Message:
@@ -145,20 +289,16 @@ def _unwrap(text: str) -> tuple[str, list[tuple[int, int]]]:
     return "".join(pieces[::2]), list(zip(ends[:-1:2], ends[1:-1:2], strict=True))
 
 
-def _limit(tokenizer: Any, upto: list[Message], tools: list[dict[str, Any]], style: str, text: str, closed: int) -> int:
-    """Return how far the turn reaches: as far as the conversation up to it renders the same."""
-    alone = rendered(tokenizer, upto, tools, style)
-    if text.startswith(alone):
-        return len(alone)
-    same = next((i for i, (a, b) in enumerate(zip(alone, text, strict=False)) if a != b), min(len(alone), len(text)))
-    if same > closed:
-        return same
-    gap = len(text[closed:]) - len(text[closed:].lstrip())  # rendered otherwise when last: only space may come between
-    return closed + gap + 1
+def _common_length(first: str, second: str) -> int:
+    shorter = min(len(first), len(second))
+    return next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), shorter)
 
 
 def _prompt_fault(text: str, prompt: str, index: int) -> str:
-    place = next((i for i, (a, b) in enumerate(zip(text, prompt, strict=False)) if a != b), min(len(text), len(prompt)))
+    place = _common_length(text, prompt)
+    if place == len(prompt):
+        what = "the prompt that inference would build already holds a part of the answer"
+        return f"messages[{index}]: {what}: {prompt[-24:]!r}"
     found, wanted = text[place : place + 24], prompt[place : place + 24]
     return (
         f"messages[{index}]: the row does not begin with the prompt that inference would build; they part at character "
