@@ -91,8 +91,8 @@ def test_rows_that_cannot_be_trained_on_are_refused() -> None:
         loop.require_trainable([*ROWS[:2], ROWS[2] | {"trained": [[0, 3]]}, *ROWS[3:]], settings)
     with pytest.raises(StageError) as caught:
         loop.require_trainable(ROWS[:3], settings)
-    assert caught.value.message == "split train: 3 rows are fewer than one batch of 4"
-    assert caught.value.hint == "--set train.batch_rows=3"
+    assert caught.value.message == "split train: 3 rows cannot fill one batch of 4"
+    assert caught.value.hint == "--set train.batch_rows=3, or add rows"
     loop.require_trainable(ROWS[:4], settings)
 
 
