@@ -13,7 +13,7 @@ from typing import Any
 from mlx_sentis.cases import case_of
 from mlx_sentis.catalogue import resolve_model
 from mlx_sentis.model_card import card_facts
-from mlx_sentis.templates import TEMPLATE_HINT, load_tokenizer, render
+from mlx_sentis.templates import TEMPLATE_HINT, adds_bos, load_tokenizer, marks_generation, render
 from weights_bridge.architectures.table import dimensions
 from weights_bridge.errors import StageError
 from weights_bridge.files import read_json, sha256_of_text
@@ -62,6 +62,7 @@ def make_recipe(
         facts |= found
         sources |= origins
     facts |= padding_facts(tokenizer, facts, sources)
+    facts["notes"] += template_notes(tokenizer)
     facts |= hyperparameter_facts([str(model), folder.name, *facts["base_models"]], sources)
     return {
         "schema": SCHEMA,
@@ -129,17 +130,23 @@ def template_facts(folder: Path, tokenizer: Any, given: Path | None) -> tuple[di
     if not forms:
         where = f"{folder}/chat_template.jinja: no such file, and tokenizer_config.json has no chat_template"
         raise StageError(where, hint=TEMPLATE_HINT)
-    named = forms if isinstance(forms, dict) else {"default": forms}
+    named = _named_templates(tokenizer)
     if "default" not in named:
         found = ", ".join(sorted(named))
         raise StageError(f"{folder}: chat templates {found}, none is named 'default'", hint=TEMPLATE_HINT)
     file, source = _template_origin(folder, named["default"], given)
     facts: dict[str, Any] = {"file": file, "sha256": sha256_of_text(named["default"]), "source": source}
+    facts["generation_markers"] = any(map(marks_generation, named.values()))
     if len(named) > 1:
         facts["others"] = {name: sha256_of_text(text) for name, text in sorted(named.items()) if name != "default"}
     tools = "template" if has_tools_branch(tokenizer) else "system-block"
     how = "rendered with and without a tool: " + ("they differ" if tools == "template" else "no difference")
     return {"template": facts, "tools": tools}, {"template": source, "tools": how}
+
+
+def _named_templates(tokenizer: Any) -> dict[str, str]:
+    forms = tokenizer.chat_template
+    return forms if isinstance(forms, dict) else {"default": forms}
 
 
 def _template_origin(folder: Path, text: str, given: Path | None) -> tuple[str, str]:
@@ -256,7 +263,18 @@ def padding_facts(tokenizer: Any, facts: dict[str, Any], sources: dict[str, str]
     notes = []
     if pad is None or pad in stops:
         notes.append("the pad id also ends a turn: labels are masked by position, never by the pad id")
-    if adds_a_system_turn(tokenizer):
-        notes.append("the template adds a system turn of its own when the messages bring none")
     value = stops[0] if pad is None else pad
     return {"padding": {"value": value, "side": tokenizer.padding_side}, "notes": notes}
+
+
+def template_notes(tokenizer: Any) -> list[str]:
+    """Return what the template does that a reader of the recipe must not miss."""
+    notes = []
+    if adds_a_system_turn(tokenizer):
+        notes.append("the template adds a system turn of its own when the messages bring none")
+    if adds_bos(tokenizer) and not render(tokenizer, [USER]).startswith(tokenizer.bos_token):
+        begin = tokenizer.bos_token
+        notes.append(f"the tokenizer would begin a text with {begin}, the template does not: prompts and rows have none")
+    if any("strftime_now" in text for text in _named_templates(tokenizer).values()):
+        notes.append("the template writes today's date: rows rendered on another day differ; --template fixes it")
+    return notes

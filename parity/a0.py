@@ -77,17 +77,27 @@ def measure_a0(run: RunFolder, settings: ParitySettings, which: str = "best") ->
     return report
 
 
+def contract_results(run: RunFolder) -> list[GateResult]:
+    """Hold the prompt contract against the trained checkpoint: its own template, tokenizer, stop ids and padding."""
+    from mlx_sentis.prepare.checks import check_contract
+
+    path = run.path("prompt_contract.json")
+    if not path.is_file():
+        return [GateResult("contract", False, "missing", where=path.name, detail="`mlx-sentis prepare` writes it")]
+    return check_contract(run.path("merged"), read_json(path))
+
+
 def prompt_results(run: RunFolder, recipe: dict[str, Any]) -> list[GateResult]:
     """Render prompt contract and training rows again with the merged directory's tokenizer and template.
 
     All rows up to `ROWS_RENDERED`, evenly chosen ones beyond: a thousand take a second.
     """
-    from mlx_sentis.prepare.checks import check_contract, check_rows
+    from mlx_sentis.prepare.checks import check_rows
 
-    contract = read_json(run.path("prompt_contract.json"))
     rows = read_jsonl(run.path("data", "train.jsonl"))
     chosen = rows[:: -(-len(rows) // ROWS_RENDERED)]
-    return check_contract(run.path("merged"), contract) + check_rows(chosen, run.path("merged"), recipe)
+    turns = read_json(run.path("prompt_contract.json")).get("train_turns", "all")
+    return contract_results(run) + check_rows(chosen, run.path("merged"), recipe, train_turns=turns)
 
 
 def bridge_results(base: ModelFolder, adapter: Path, merged_path: Path) -> list[GateResult]:

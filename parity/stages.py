@@ -152,7 +152,8 @@ def _edge_a(run: RunFolder, side: str, rows: list[dict[str, Any]] | None, say: S
     graph = run.path("onnx", "base.onnx" if side == "base" else "model.onnx")
     target = run.path("parity", "a-base.json" if side == "base" else "a.json")
     fixtures = run.path("onnx", "fixtures") if side == "tuned" else None
-    with run.stage(f"edge-a-{side}", [graph, run.path("onnx", "contract.json")]) as stage:
+    inputs = [graph, run.path("onnx", "contract.json"), *([run.path("prompt_contract.json")] if fixtures else [])]
+    with run.stage(f"edge-a-{side}", inputs) as stage:
         report = edge_a_of_run(run, side, rows=rows, fixtures_to=fixtures)
         write_json(target, report.as_json())
         stage.wrote(target, *([fixtures] if fixtures else []))

@@ -93,7 +93,8 @@ def verify_run(
     if faults:
         say(f"{len(faults)} recorded files are missing or altered: measuring what is there, keeping the old reports")
         return reports + [_attempt(name, measure, say) for name, _, measure in plan]
-    inputs = [run.path("recipe.json"), *(run.path("onnx", name) for name in ("contract.json", "model.onnx"))]
+    inputs = [run.path(name) for name in ("recipe.json", "prompt_contract.json")]
+    inputs += [run.path("onnx", name) for name in ("contract.json", "model.onnx")]
     with run.stage("parity", [path for path in inputs if path.exists()]) as stage:
         for name, target, measure in plan:
             reports.append(_attempt(name, measure, say))
@@ -135,6 +136,8 @@ def edge_a_of_run(
 ) -> GateReport:
     """Measure edge A of a run's base graph against its base model, or of its tuned graph against `merged/`.
 
+    With the tuned graph goes the prompt contract: what is exported must be asked as it was trained.
+
     Args:
         run: the folder.
         side: `base` or `tuned`.
@@ -145,10 +148,11 @@ def edge_a_of_run(
     Raises:
         StageError: a part is missing or cannot be loaded.
     """
+    from parity.a0 import contract_results
     from parity.edge_a import measure_edge_a
 
     recipe = read_json(run.path("recipe.json"))
-    return measure_edge_a(
+    report = measure_edge_a(
         run.path("onnx", "base.onnx" if side == "base" else "model.onnx"),
         read_json(run.path("onnx", "contract.json")),
         Path(recipe["model"]["path"]) if side == "base" else run.path("merged"),
@@ -158,6 +162,9 @@ def edge_a_of_run(
         fixtures_to=fixtures_to,
         localised=localised,
     )
+    if side == "tuned":  # the graph is worth what its prompts are
+        report.results = contract_results(run) + report.results
+    return report
 
 
 def measured_rows(run: RunFolder) -> list[dict[str, Any]]:

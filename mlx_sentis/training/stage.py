@@ -101,16 +101,22 @@ def require_known_ids(rows: list[dict[str, Any]], vocabulary: int) -> None:
 def require_contract(run: RunFolder, rows: list[dict[str, Any]], recipe: dict[str, Any]) -> None:
     """Render prompt contract and a few rows again before the first update.
 
+    The contract must hold for what the model's directory says now and for the recipe that training goes by.
+
     Raises:
         StageError: what the model would see differs from what was prepared, field by field.
     """
     from mlx_sentis.prepare.checks import check_contract, check_rows
     from mlx_sentis.prepare.stage import tokenizer_of
+    from mlx_sentis.recipe import make_recipe
 
-    tokenizer = tokenizer_of(Path(recipe["model"]["path"]), recipe)
-    results = check_contract(tokenizer, read_json(run.path("prompt_contract.json")), recipe)
-    results += check_rows(rows[:8], tokenizer, recipe)
-    if failed := [str(result) for result in results if not result.passed]:
+    folder, contract = Path(recipe["model"]["path"]), read_json(run.path("prompt_contract.json"))
+    given = recipe["template"]["source"] == "--template"
+    now = make_recipe(folder, template=Path(recipe["template"]["file"]) if given else None)
+    tokenizer = tokenizer_of(folder, recipe)
+    results = check_contract(tokenizer, contract, now) + check_contract(tokenizer, contract, recipe)
+    results += check_rows(rows[:8], tokenizer, recipe, train_turns=contract.get("train_turns", "all"))
+    if failed := list(dict.fromkeys(str(result) for result in results if not result.passed)):
         raise all_at_once("the prompt contract does not hold before step 1:", failed, hint="prepare the data again")
 
 

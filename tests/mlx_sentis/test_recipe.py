@@ -50,7 +50,12 @@ def test_the_recipe_of_each_architecture(tmp_path: Path, model_type: str) -> Non
     assert found["constants"]["tied_head"] is (model_type != "qwen3")
     template = GEMMA if gemma else CHATML
     source = "chat_template.jinja"
-    assert found["template"] == {"file": source, "sha256": sha256_of_text(template), "source": source}
+    assert found["template"] == {
+        "file": source,
+        "sha256": sha256_of_text(template),
+        "source": source,
+        "generation_markers": False,
+    }
     assert (found["stop_ids"], found["stop_tokens"]) == (([5], ["<end_of_turn>"]) if gemma else ([2], ["<|im_end|>"]))
     assert (found["bos_id"], found["pad_id"]) == (3 if gemma else 0, 0)
     assert found["padding"] == {"value": 0, "side": "right"}

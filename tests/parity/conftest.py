@@ -16,7 +16,11 @@ from onnx import numpy_helper
 from tokenizers import Tokenizer
 
 from mlx_sentis.demo.toy import write_toy_model
-from weights_bridge.files import sha256_of, write_json, write_jsonl
+from mlx_sentis.prepare.contract import make_contract, samples_of
+from mlx_sentis.prepare.rows import Row
+from mlx_sentis.recipe import make_recipe
+from mlx_sentis.templates import load_tokenizer
+from weights_bridge.files import write_json, write_jsonl
 from weights_bridge.run_folder import RunFolder
 from weights_bridge.settings import ExportSettings
 
@@ -106,15 +110,8 @@ def made_run(exported: Callable[[str], Exported], tmp_path_factory: pytest.TempP
     run = RunFolder(tmp_path_factory.mktemp("runs") / "made")
     model = run.root.with_name("model")
     shutil.copytree(source.model, model)
-    config = json.loads((model / "config.json").read_text())
-    recipe = {
-        "model": {"name": "toy", "path": str(model)},
-        "architecture": "llama",
-        "stop_ids": [config["eos_token_id"]],
-        "tools": "system-block",
-        "licence": "mit",
-        "template": {"file": "chat_template.jinja", "sha256": sha256_of(model / "chat_template.jinja")},
-    }
+    recipe = make_recipe(model)
+    recipe["model"]["name"] = "toy"
     with run.stage("export", [model]) as stage:
         write_json(run.path("recipe.json"), recipe)
         write_json(run.path("onnx", "contract.json"), source.contract)
@@ -122,7 +119,10 @@ def made_run(exported: Callable[[str], Exported], tmp_path_factory: pytest.TempP
         stage.wrote(run.path("recipe.json"), run.path("onnx"))
     with run.stage("prepare") as stage:
         write_data(run, Tokenizer.from_file(str(model / "tokenizer.json")))
-        stage.wrote(run.path("data"))
+        said = [{"role": "user", "content": "Open the gate."}, {"role": "assistant", "content": "none"}]
+        contract = make_contract(samples_of([Row(said, [], "rows.jsonl:1")]), load_tokenizer(model), recipe)
+        write_json(run.path("prompt_contract.json"), contract)
+        stage.wrote(run.path("data"), run.path("prompt_contract.json"))
     with run.stage("swap") as stage:
         write_toy_model(run.path("merged"), "llama", seed=1)
         swap_weights(run.path("onnx", "base.onnx"), source.contract, run.path("merged"), run.path("onnx", "model.onnx"))
