@@ -6,13 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from weights_bridge.files import written_whole
+from mlx_sentis.canvas import COLOURS, INK, canvas, finish
 
-INK, FAINT, RULE = "#22303c", "#8a97a3", "#e3e8ec"
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito: told apart by all eyes
 MARKERS = ("o", "s", "^", "D", "v", "P")
 TICKS = {"embeddings": "emb."}
-SIZE_INCHES, DOTS_PER_INCH = (8.0, 4.5), 150
 
 
 def plot_loss(events: Sequence[Mapping[str, Any]], path: Path) -> bool:
@@ -29,7 +26,7 @@ def plot_loss(events: Sequence[Mapping[str, Any]], path: Path) -> bool:
     valid = [(e["step"], e["valid_loss"]) for e in events if e.get("event") == "epoch_done" and e.get("valid_loss")]
     if not steps:
         return False
-    figure, axes = _canvas("Loss at labelled tokens", "update", "cross-entropy (nats per token)")
+    figure, axes = canvas("Loss at labelled tokens", "update", "cross-entropy (nats per token)")
     x, y = zip(*steps, strict=True)
     axes.plot(x, y, color=COLOURS[0], alpha=0.3, linewidth=1.2, label="training, each update")
     axes.plot(x, moving_average(y), color=COLOURS[0], linewidth=2.2, label="training, moving average")
@@ -41,7 +38,7 @@ def plot_loss(events: Sequence[Mapping[str, Any]], path: Path) -> bool:
     else:
         axes.set_ylim(bottom=0)
     axes.set_xlim(min(x) - 0.5, max(x) + 0.5)
-    _finish(figure, axes, path)
+    finish(figure, axes, path)
     return True
 
 
@@ -61,7 +58,7 @@ def plot_error_by_layer(
     places = depths(series)
     if not any(level is not None for levels in series.values() for level in levels.values()):
         return False
-    figure, axes = _canvas("Agreement by depth", "layer", "PSNR in dB (higher is closer)")
+    figure, axes = canvas("Agreement by depth", "layer", "PSNR in dB (higher is closer)")
     for at, (name, levels) in enumerate(series.items()):
         points = [(places[depth], level) for depth, level in levels.items() if level is not None]
         if points:
@@ -82,7 +79,7 @@ def plot_error_by_layer(
     axes.set_xticks([places[name] for name in shown], [TICKS.get(name, name.removeprefix("layer ")) for name in shown])
     low, high = axes.get_ylim()
     axes.set_ylim(min(low, min(budgets_db.values(), default=low) - 8), high + 4)
-    _finish(figure, axes, path)
+    finish(figure, axes, path)
     return True
 
 
@@ -117,28 +114,3 @@ def _plain_log_scale(axes: Any) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.tick_params(which="minor", length=0)
-
-
-def _canvas(title: str, x: str, y: str) -> tuple[Any, Any]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=SIZE_INCHES, dpi=DOTS_PER_INCH, facecolor="white", layout="constrained")
-    FigureCanvasAgg(figure)  # no window system is asked, and pyplot's global state is left alone
-    axes = figure.add_subplot()
-    axes.set_title(title, loc="left", color=INK, fontsize=14, fontweight="bold", pad=12)
-    axes.set_xlabel(x, color=INK, fontsize=11)
-    axes.set_ylabel(y, color=INK, fontsize=11)
-    axes.grid(axis="y", color=RULE, linewidth=1)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=INK, labelsize=10, length=0)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(FAINT)
-    return figure, axes
-
-
-def _finish(figure: Any, axes: Any, path: Path) -> None:
-    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.14), ncols=3, frameon=False, fontsize=9.5, labelcolor=INK)
-    with written_whole(path) as beside:
-        figure.savefig(beside, format="png")

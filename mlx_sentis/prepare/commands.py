@@ -46,7 +46,8 @@ def prepare(
     from weights_bridge.settings import resolve
 
     settings = resolve(overrides=(*overrides, *_shorthands(form, mapping, skip_bad))).settings.data
-    facts = run_prepare(data, model, out, settings, template=template, say=output.story)
+    bar = not (output.quiet or output.as_json)
+    facts = run_prepare(data, model, out, settings, template=template, say=output.story, bar=bar)
     output.story(f"written: {out / 'data'}, {out / 'prompt_contract.json'}")
     output.answer("dataset", facts, report_text(facts).rstrip())
 
@@ -66,6 +67,5 @@ def show_mask(output: Output, folder: Path, number: int, split: str) -> None:
     """Print one prepared row token by token: trained (●) or not (·)."""
     from mlx_sentis.prepare.show import mask_text, read_mask
 
-    row, tokens = read_mask(folder, split, number)
-    document = {"id": row["id"], "split": split, "source": row["source"], "tokens": [t.as_json() for t in tokens]}
-    output.answer("mask", document, mask_text(row, tokens))
+    mask = read_mask(folder, split, number)
+    output.answer("mask", mask.as_json(), mask_text(mask))

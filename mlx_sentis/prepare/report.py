@@ -1,129 +1,150 @@
-"""What the prepared data looks like, in figures: `data/dataset.json` for machines, `data/report.md` for people."""
+"""What the prepared data looks like, in words: `data/report.md` of a `data/dataset.json`."""
 
 from __future__ import annotations
 
-import json
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mlx_sentis.prepare.masks import Prepared
-from mlx_sentis.prepare.splits import class_counts, repeated
+from weights_bridge.errors import counted
 
-SCHEMA = "mlx-sentis/dataset/1"
-Splits = Mapping[str, Sequence[Prepared]]
-
-
-def dataset_facts(
-    splits: Splits,
-    files: Mapping[str, str],
-    *,
-    source: str,
-    seed: int,
-    blank_lines: Mapping[str, int],
-    notes: list[str],
-) -> dict[str, Any]:
-    """Return `dataset.json`.
-
-    Args:
-        splits: split to prepared rows.
-        files: split to the SHA-256 of its file.
-        source: what the user gave.
-        seed: of the cut.
-        blank_lines: file to blank lines skipped.
-        notes: what the cut has to say.
-    """
-    every = [row for rows in splits.values() for row in rows]
-    repeats = {split: repeated([row.row for row in rows]) for split, rows in splits.items()}
-    return {
-        "schema": SCHEMA,
-        "source": source,
-        "splits": {split: _split_facts(split, rows, files[split]) for split, rows in splits.items()},
-        "tools": distinct_tools(every),
-        "shared_prefix_tokens": shared_prefix_tokens(every),
-        "longest_row_tokens": max(len(row.ids) for row in every),
-        "seed": seed,
-        "classes": {split: class_counts([row.row for row in rows]) for split, rows in splits.items()},
-        "blank_lines": dict(blank_lines),
-        "repeated_rows": {split: count for split, (count, _) in repeats.items()},
-        "edited_turns": sum(row.edited_turns for row in every),
-        "notes": [*notes, *_missing_classes(splits), *(note for _, found in repeats.values() for note in found)],
-    }
-
-
-def _split_facts(split: str, rows: Sequence[Prepared], digest: str) -> dict[str, Any]:
-    lengths = sorted(len(row.ids) for row in rows) or [0]
-    return {
-        "file": f"{split}.jsonl",
-        "rows": len(rows),
-        "sha256": digest,
-        "tokens": sum(len(row.ids) for row in rows),
-        "trained_tokens": sum(row.trained_tokens for row in rows),
-        "row_tokens": {"least": lengths[0], "median": statistics.median_low(lengths), "most": lengths[-1]},
-    }
-
-
-def shared_prefix_tokens(rows: Sequence[Prepared]) -> int:
-    """Return how many tokens all rows begin with alike. [0, shortest row]"""
-    # The common prefix of a set is that of its least and its greatest member.
-    least, most = min(row.ids for row in rows), max(row.ids for row in rows)
-    return next((i for i, (a, b) in enumerate(zip(least, most, strict=False)) if a != b), len(least))
-
-
-def distinct_tools(rows: Sequence[Prepared]) -> list[dict[str, Any]]:
-    """Return every tool of the rows once, in order of appearance."""
-    found: dict[str, dict[str, Any]] = {}
-    seen: set[int] = set()
-    for row in rows:
-        if id(row.row.tools) not in seen:  # rows of one file share their list
-            seen.add(id(row.row.tools))
-            found |= {json.dumps(tool, sort_keys=True): tool for tool in row.row.tools}
-    return list(found.values())
-
-
-def _missing_classes(splits: Splits) -> list[str]:
-    """Name classes that are trained and never tested, or tested and never trained."""
-    kinds = {split: {row.row.kind for row in rows} for split, rows in splits.items()}
-    trained, held = kinds["train"], kinds.get("holdout", set())
-    notes = [f"{kind}: trained, but no held-out row has it" for kind in sorted(trained - held)]
-    return notes + [f"{kind}: held out, but no training row has it" for kind in sorted(held - trained)]
+LISTED = 100  # rows of a table, and bad rows
+SHOWN = 60  # characters of a text
+LARGE_SHARE = 0.2  # of the rows, from which one group of near-duplicates is worth a remark
 
 
 def report_text(facts: Mapping[str, Any]) -> str:
     """Return `report.md` of a `dataset.json`."""
-    splits = facts["splits"]
-    head = ["split", "rows", "tokens", "trained tokens", "row: least", "median", "most", "repeated"]
-    body = [
-        [
-            name,
-            one["rows"],
-            one["tokens"],
-            one["trained_tokens"],
-            *one["row_tokens"].values(),
-            facts["repeated_rows"][name],
-        ]
-        for name, one in splits.items()
-    ]
-    kinds = list(dict.fromkeys(kind for counts in facts["classes"].values() for kind in counts))
-    classes = [[kind, *(facts["classes"][name].get(kind, 0) for name in splits)] for kind in kinds]
-    longest, shared = facts["longest_row_tokens"], facts["shared_prefix_tokens"]
     parts = [
         f"# Data: {facts['source']}",
-        _table(head, body),
-        f"All rows begin with the same {shared} tokens; the longest row has {longest}. Seed {facts['seed']}.",
+        f"Read as `{facts['format']['name']}` ({facts['format']['why']}).",
+        *_size_parts(facts),
         "## Rows by class\n\n`none` is a row whose right answer is no call, `text` one without tools.",
-        _table(["class", *splits], classes),
-        *_remarks(facts),
+        _table(["class", *facts["splits"]], _class_rows(facts)),
+        *_alike_parts(facts),
+        *_finding_parts(facts),
+        *_language_parts(facts),
+        *_left_out_parts(facts),
+        *_section("To look at", _things_to_look_at(facts)),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _remarks(facts: Mapping[str, Any]) -> list[str]:
+def _size_parts(facts: Mapping[str, Any]) -> list[str]:
+    head = ["split", "rows", "tokens", "trained tokens", "row: least", "median", "most", "repeated"]
+    body = []
+    for name, one in facts["splits"].items():
+        counts = (one[key] for key in ("rows", "tokens", "trained_tokens"))
+        body.append([name, *counts, *one["row_tokens"].values(), facts["repeated_rows"][name]])
+    longest, window = facts["longest_row_tokens"], facts["window"]
+    share = f"{100 * facts['shared_prefix_share']:.0f} % of all tokens"
+    over = window["cut_rows"] + window["dropped_rows"]
+    what = f"{window['cut_rows']} cut, {window['dropped_rows']} left out" if over else "none"
+    return [
+        _table(head, body),
+        f"All rows begin with the same {facts['shared_prefix_tokens']} tokens ({share}); the longest row has {longest}."
+        f" Rows over data.max_tokens = {window['max_tokens']}: {what}. Seed {facts['seed']}.",
+        "![How long the rows are](lengths.png)",
+    ]
+
+
+def _class_rows(facts: Mapping[str, Any]) -> list[list[Any]]:
+    kinds = list(dict.fromkeys(kind for counts in facts["classes"].values() for kind in counts))
+    rows = [[kind, *(facts["classes"][name].get(kind, 0) for name in facts["splits"])] for kind in kinds]
+    if len(rows) <= LISTED:
+        return rows
+    rest = [sum(row[at] for row in rows[LISTED:]) for at in range(1, len(rows[0]))]
+    return [*rows[:LISTED], [f"{len(rows) - LISTED} more", *rest]]
+
+
+def _alike_parts(facts: Mapping[str, Any]) -> list[str]:
+    near, twice = facts["near_duplicates"], sum(facts["repeated_rows"].values())
+    lines = [f"{counted(twice, 'row')} repeat an earlier row of their split, answer and all"]
+    if near["threshold"] < 1:
+        groups = counted(near["groups"], "group")
+        lines.append(
+            f"{counted(near['rows'], 'row')} in {groups} say almost the same as another (data.near_duplicate = "
+            f"{near['threshold']:g}); a group is never cut through"
+        )
+    if (largest := near["largest"]) and largest["rows"] > 2:
+        lines.append(
+            f"the largest group has {largest['rows']} rows, one is {largest['source']} {_line(largest['text'])}"
+        )
+    lines += _leak_lines(near["leaks"])
+    found = facts["contradictions"]
+    lines += [
+        f"{one['first']['source']} and {one['second']['source']} answer {_line(one['text'])} differently: "
+        f"{_line(one['first']['answer'])} and {_line(one['second']['answer'])}"
+        for one in found["listed"]
+    ]
+    lines += _rest(found["count"], len(found["listed"]), "contradictions")
+    return _section("Repeats, near-duplicates, contradictions", lines)
+
+
+def _leak_lines(leaks: Mapping[str, Any]) -> list[str]:
+    lines = [
+        f"**{one['later']['split']} and {one['earlier']['split']} say almost the same** ({one['similarity']:.2f}): "
+        f"{one['later']['source']} {_line(one['later']['text'])} and {one['earlier']['source']} "
+        f"{_line(one['earlier']['text'])}"
+        for one in leaks["listed"]
+    ]
+    return lines + _rest(leaks["count"], len(leaks["listed"]), "near-duplicates across splits")
+
+
+def _finding_parts(facts: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for finding in facts["findings"]:
+        lines.append(f"**{finding['name']}** in {counted(finding['rows'], 'row')}: {finding['means']}")
+        lines += [f"  - {example}" for example in finding["examples"]]
+    return _section("Signs of a wrong mapping or a damaged text", lines)
+
+
+def _language_parts(facts: Mapping[str, Any]) -> list[str]:
+    found = facts["languages"]
+    languages = ", ".join(f"{name} {count}" for name, count in found["languages"].items())
+    scripts = ", ".join(f"{name} {100 * share:.1f} %" for name, share in list(found["scripts"].items())[:8])
+    lines = [f"of {counted(found['sampled'], 'sampled text')}: {languages}", f"letters: {scripts or 'none'}"]
+    return _section("Languages of the users' texts", lines)
+
+
+def _left_out_parts(facts: Mapping[str, Any]) -> list[str]:
+    bad, window = facts["bad_rows"], facts["window"]
+    lines = [f"{file}: {counted(count, 'bad row')}" for file, count in bad["by_file"].items()]
+    lines += [f"{one['source']}: {one['reason']}" for one in bad["listed"][:LISTED]]
+    lines += _rest(bad["count"], min(LISTED, len(bad["listed"])), "bad rows")
+    lines += [f"{one['source']}: {one['reason']}" for one in window["dropped"]]
+    lines += _rest(window["dropped_rows"], len(window["dropped"]), "rows over data.max_tokens")
+    return _section("Left out", lines)
+
+
+def _things_to_look_at(facts: Mapping[str, Any]) -> list[str]:
     lines = [f"{file}: {count} blank lines skipped" for file, count in facts["blank_lines"].items()]
+    remarks = facts["remarks"]
+    lines += [f"{one['source']}: {one['remark']}" for one in remarks["listed"]]
+    lines += _rest(remarks["count"], len(remarks["listed"]), "remarks")
     if facts["edited_turns"]:
         lines.append(f"{facts['edited_turns']} assistant turns lost text in rendering (the template edits them)")
-    lines += facts["notes"]
-    return ["## To look at", "\n".join(f"- {line}" for line in lines)] if lines else []
+    near, rows = facts["near_duplicates"], sum(one["rows"] for one in facts["splits"].values())
+    if near["largest"] and near["largest"]["rows"] > LARGE_SHARE * rows:
+        share = f"{100 * near['largest']['rows'] / rows:.0f} % of the rows"
+        lines.append(f"one group of near-duplicates is {share}: a higher data.near_duplicate makes smaller groups")
+    if not near["complete"]:
+        lines.append("too many rows are alike to compare all of them: some near-duplicates may have been missed")
+    return lines + list(facts["notes"])
+
+
+def _section(title: str, lines: Sequence[str]) -> list[str]:
+    if not lines:
+        return []
+    return [f"## {title}", "\n".join(line if line.startswith("  - ") else f"- {line}" for line in lines)]
+
+
+def _rest(count: int, listed: int, what: str) -> list[str]:
+    return [f"… and {count - listed} more {what}"] if count > listed else []
+
+
+def _line(text: str) -> str:
+    shown = " ".join(text.split())
+    return repr(shown[:SHOWN] + ("…" if len(shown) > SHOWN else ""))
 
 
 def _table(head: Sequence[Any], rows: Sequence[Sequence[Any]]) -> str:

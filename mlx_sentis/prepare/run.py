@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from mlx_sentis.catalogue import resolve_model
-from mlx_sentis.prepare.sources import load_source, shipped_sets
-from mlx_sentis.prepare.splits import check_no_leak
-from mlx_sentis.prepare.stage import prepare_data, split_rows
+from mlx_sentis.prepare.sources import shipped_sets
+from mlx_sentis.prepare.stage import prepare_data
+from mlx_sentis.prepare.survey import silent, surveyed
 from mlx_sentis.recipe import make_recipe
 from weights_bridge.files import write_json
 from weights_bridge.run_folder import RunFolder
@@ -25,9 +26,8 @@ def look_at_data(source: str, recipe: dict[str, Any], settings: DataSettings) ->
     Raises:
         StageError: what `prepare` would say of the file: no such source, bad rows, a text in two splits, too few rows.
     """
-    splits, _ = split_rows(load_source(source, recipe["tools"]), settings)
-    check_no_leak(splits)
-    return {split: len(rows) for split, rows in splits.items()}
+    with surveyed(source, recipe["tools"], settings, Path(tempfile.gettempdir())) as survey:
+        return survey.counts()
 
 
 def run_prepare(
@@ -37,7 +37,8 @@ def run_prepare(
     settings: DataSettings,
     *,
     template: Path | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    say: Callable[[str], None] = silent,
+    bar: bool = False,
 ) -> dict[str, Any]:
     """Prepare data into a run folder with the model's recipe, and record it.
 
@@ -48,6 +49,7 @@ def run_prepare(
         settings: how the data is shaped.
         template: a Jinja file in place of the model's own template.
         say: hears what is happening.
+        bar: show a progress bar on stderr.
 
     Returns:
         `data/dataset.json`.
@@ -61,7 +63,7 @@ def run_prepare(
     place = Path(source) if Path(source).exists() else shipped_sets().get(source, Path(source))
     run = RunFolder(out)
     with run.stage("prepare", inputs=[place] if place.exists() else [], seed=settings.seed) as stage:
-        facts = prepare_data(source, folder, out, recipe, settings)
+        facts = prepare_data(source, folder, out, recipe, settings, say=say, bar=bar)
         write_json(run.path("recipe.json"), recipe)
         stage.wrote(run.path("data"), run.path("prompt_contract.json"), run.path("recipe.json"))
         stage.facts = {split: one["rows"] for split, one in facts["splits"].items()}

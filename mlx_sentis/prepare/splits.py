@@ -1,18 +1,20 @@
-"""Splits: cut once, before training, by seed and by class; no text may stand on both sides."""
+"""Splits: cut once, before training, by seed and by class; nothing that says almost the same stands on both sides."""
 
 from __future__ import annotations
 
-import hashlib
-from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
-from mlx_sentis.prepare.rows import Row
+import numpy as np
+
+from mlx_sentis.prepare.index import RowIndex
 from mlx_sentis.prepare.sources import SPLITS
+from weights_bridge.compare import Array
 from weights_bridge.errors import StageError, all_at_once, counted
 from weights_bridge.settings import DataSettings
 
-# Too few rows of a class for every split: it is trained first, then tested, then validated.
+# Too few groups of a class for every split: it is trained first, then tested, then validated.
 ORDER_WHEN_FEW = ("train", "holdout", "valid", "calibration")
+TRAIN = SPLITS.index("train")
 
 
 def shares_of(settings: DataSettings) -> dict[str, float]:
@@ -32,84 +34,145 @@ def shares_of(settings: DataSettings) -> dict[str, float]:
     return shares
 
 
-def cut(rows: Sequence[Row], shares: Mapping[str, float], seed: int) -> dict[str, list[Row]]:
-    """Cut rows into train and the splits of `shares`, each class by itself.
+def cut(index: RowIndex, groups: Array, shares: Mapping[str, float]) -> Array:
+    """Cut the training rows into train and the splits of `shares`, each class by itself; groups stay whole.
 
-    Rows that say the same stay together. The order within a class is that of a hash of seed and text, so the same rows
-    in another order are cut the same way.
+    A group belongs to the rarest of its classes. The order in which a class is dealt out is that of the texts' numbers,
+    which are hashes of seed and text, so the same rows in another order are cut the same way.
 
     Args:
-        rows: all rows.
-        shares: split to share; a class with enough rows gives at least one to each.
-        seed: of the cut.
+        index: all rows; those given in another split stay there.
+        groups: [rows] a number per row; rows with one number stay together.
+        shares: split to share of the rows; a class with enough groups gives at least one to each.
+
+    Returns:
+        [rows] uint8, a place in `SPLITS`.
 
     Raises:
-        StageError: too few rows for a split whose share is above 0.
+        StageError: too few groups for a split whose share is above 0.
     """
-    groups: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        groups[row.user_text].append(row)
-    strata: dict[str, list[str]] = defaultdict(list)
-    for text, members in groups.items():
-        strata[min(row.kind for row in members)].append(text)
-    place: dict[str, str] = {}
-    for kind in sorted(strata):
-        texts = sorted(strata[kind], key=lambda text: hashlib.sha256(f"{seed}\n{text}".encode()).digest())
-        place |= zip(texts, _labels(len(texts), shares), strict=True)
-    parts: dict[str, list[Row]] = {split: [] for split in ("train", *shares)}
-    for row in rows:
-        parts[place[row.user_text]].append(row)
-    if empty := [split for split in parts if not parts[split] and shares.get(split, 1) > 0]:
-        raise StageError(
-            f"{len(groups)} rows with different texts are too few to cut: nothing left for {', '.join(empty)}",
-            hint="add rows, or give a folder with one file per split",
-        )
-    return parts
+    splits = index.splits
+    pool = np.flatnonzero(splits == TRAIN)
+    _, unit = np.unique(groups[pool], return_inverse=True)
+    sizes, classes = np.bincount(unit), _classes(index, pool, unit)
+    order = np.lexsort((_least(index.texts[pool], unit), classes))
+    places = np.empty(len(sizes), np.uint8)
+    for members in np.split(order, np.flatnonzero(np.diff(classes[order])) + 1):
+        places[members] = _dealt(sizes[members].tolist(), shares)
+    splits[pool] = places[unit]
+    _require_rows(splits, index, len(sizes), shares)
+    return splits
 
 
-def _labels(count: int, shares: Mapping[str, float]) -> list[str]:
-    """Return the split of each of `count` texts of one class, in their order."""
+def _classes(index: RowIndex, pool: Array, unit: Array) -> Array:
+    """Return the class of each group as a rank: the rarest class is 0, names decide between equals."""
+    kinds = index.kind_numbers[pool]
+    rows = np.bincount(kinds, minlength=len(index.kinds))
+    rank = np.empty(len(index.kinds), np.int64)
+    rank[sorted(range(len(rank)), key=lambda kind: (rows[kind], index.kinds[kind]))] = np.arange(len(rank))
+    return _least(rank[kinds], unit)
+
+
+def _least(values: Array, unit: Array) -> Array:
+    """Return the least value of each group."""
+    least = np.full(int(unit.max()) + 1 if len(unit) else 0, np.iinfo(values.dtype).max, values.dtype)
+    np.minimum.at(least, unit, values)
+    return least
+
+
+def _dealt(sizes: Sequence[int], shares: Mapping[str, float]) -> list[int]:
+    """Return the split of each group of one class.
+
+    Args:
+        sizes: rows in each group, in the order in which they are dealt.
+        shares: split to share of the rows.
+    """
     wanted = [split for split in ORDER_WHEN_FEW if split == "train" or shares.get(split, 0) > 0]
-    if count <= len(wanted):
-        return wanted[:count]
-    counts = {split: max(1, int(count * shares[split] + 0.5)) for split in wanted if split != "train"}
-    while sum(counts.values()) >= count:  # the least of each may ask for more than there is
+    dealt = [TRAIN] * len(sizes)
+    if len(sizes) <= len(wanted):
+        largest_first = sorted(range(len(sizes)), key=lambda at: -sizes[at])
+        for at, split in zip(largest_first, wanted, strict=False):
+            dealt[at] = SPLITS.index(split)
+        return dealt
+    left = list(range(len(sizes)))
+    for split, rows in _rows_wanted(sum(sizes), wanted, shares).items():
+        taken = _taken(left, sizes, rows)
+        for at in taken:
+            dealt[at] = SPLITS.index(split)
+        left = sorted(set(left) - set(taken))
+    return dealt
+
+
+def _rows_wanted(rows: int, wanted: Sequence[str], shares: Mapping[str, float]) -> dict[str, int]:
+    """Return how many of a class's rows each split but train should get; train keeps at least one."""
+    counts = {split: max(1, int(rows * shares[split] + 0.5)) for split in wanted if split != "train"}
+    while sum(counts.values()) >= rows:  # the least of each may ask for more than there is
         counts[max(counts, key=lambda split: counts[split])] -= 1
-    labels = [split for split, number in counts.items() for _ in range(number)]
-    return labels + ["train"] * (count - len(labels))
+    return counts
 
 
-def check_no_leak(splits: Mapping[str, Sequence[Row]]) -> None:
-    """Require that no user text stands in two splits.
+def _taken(left: Sequence[int], sizes: Sequence[int], rows: int) -> list[int]:
+    """Return the groups, in order, that fit into `rows`; where none does, the smallest that is not the greater part."""
+    taken, room = [], rows
+    for at in left:
+        if sizes[at] <= room:
+            taken.append(at)
+            room -= sizes[at]
+    smallest = min(left, key=lambda at: sizes[at])
+    if not taken and rows and 2 * sizes[smallest] <= sum(sizes[at] for at in left):
+        return [smallest]
+    return taken
+
+
+def _require_rows(splits: Array, index: RowIndex, groups: int, shares: Mapping[str, float]) -> None:
+    found = np.bincount(splits, minlength=len(SPLITS))
+    empty = [name for name, rows in zip(SPLITS, found, strict=True) if not rows and shares.get(name, name == "train")]
+    if not empty:
+        return
+    texts = len(np.unique(index.texts[index.splits == TRAIN]))
+    alike = groups < texts
+    what = f"{counted(texts, 'row')} with different texts" + (f" in {groups} groups that say the same" if alike else "")
+    hint = "add rows, or give a folder with one file per split"
+    hint += "; a higher data.near_duplicate makes smaller groups" if alike else ""
+    raise StageError(f"{what} are too few to cut: nothing left for {', '.join(empty)}", hint=hint)
+
+
+def check_no_leak(index: RowIndex) -> None:
+    """Require that no text stands in two given splits.
 
     Raises:
         StageError: every such text with both places.
     """
-    seen: dict[str, tuple[str, Row]] = {}
+    _, firsts, inverse = np.unique(index.texts, return_index=True, return_inverse=True)
+    splits = index.splits
+    leaked = np.flatnonzero(splits != splits[firsts[inverse]])
+    if not len(leaked):
+        return
     leaks = []
-    for split in SPLITS:
-        for row in splits.get(split, ()):
-            other, first = seen.setdefault(row.user_text, (split, row))
-            if other != split:
-                leaks.append(f"{row.source} and {first.source}: the same text {row.user_text[:60]!r}")
-    if leaks:
-        hint = "a held-out row that was trained scores nothing: take one of each pair out"
-        raise all_at_once(f"{counted(len(leaks), 'text')} in two splits:", leaks, hint=hint)
+    for row, first in zip(leaked.tolist(), firsts[inverse[leaked]].tolist(), strict=True):
+        source, text, _ = index.shown(row)
+        leaks.append(f"{source} and {index.shown(first)[0]}: the same text {text[:60]!r}")
+    hint = "a held-out row that was trained scores nothing: take one of each pair out"
+    raise all_at_once(f"{counted(len(leaks), 'text')} in two splits:", leaks, hint=hint)
 
 
-def repeated(rows: Sequence[Row]) -> tuple[int, list[str]]:
-    """Return how many rows repeat an earlier one of their split, and where the same prompt has two answers."""
-    answers: dict[str, tuple[str, Row]] = {}
-    twice, contradictions = 0, []
-    for row in rows:
-        prompt, answer = repr((row.messages[:-1], row.tools)), repr(row.messages[-1])
-        earlier, first = answers.setdefault(prompt, (answer, row))
-        twice += first is not row and earlier == answer
-        if earlier != answer:
-            contradictions.append(f"{first.source} and {row.source} answer {row.user_text[:60]!r} differently")
-    return twice, contradictions
+def repeats(index: RowIndex, splits: Array) -> tuple[dict[str, int], list[tuple[int, int]]]:
+    """Find rows that repeat the prompt of an earlier row of their split.
 
+    Args:
+        index: all rows.
+        splits: [rows] the split of each.
 
-def class_counts(rows: Sequence[Row]) -> dict[str, int]:
-    """Return class (tool, `none`, `text`) to its number of rows, the most frequent first."""
-    return dict(sorted(Counter(row.kind for row in rows).items(), key=lambda item: (-item[1], item[0])))
+    Returns:
+        Split to how many rows repeat the answer as well, and pairs (first row, later row) whose answers differ.
+    """
+    prompts, answers = index.prompts, index.answers
+    order = np.lexsort((prompts, splits))  # stable: rows with one prompt stay in reading order
+    differs = (np.diff(prompts[order]) != 0) | (np.diff(splits[order]) != 0)
+    starts = np.concatenate([[0], np.flatnonzero(differs) + 1]).astype(np.int64)
+    first = order[starts[np.cumsum(np.concatenate([[0], differs])).astype(np.int64)]]
+    again = first != order
+    same = answers[order] == answers[first]
+    counts = np.bincount(splits[order[again & same]], minlength=len(SPLITS)).tolist()
+    pairs = zip(first[again & ~same].tolist(), order[again & ~same].tolist(), strict=True)
+    return dict(zip(SPLITS, counts, strict=True)), sorted(pairs, key=lambda pair: pair[1])

@@ -2,35 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from mlx_sentis.prepare.contract import make_contract, sample_row
-from mlx_sentis.prepare.masks import Prepared, prepared_rows
-from mlx_sentis.prepare.report import dataset_facts, report_text
-from mlx_sentis.prepare.rows import Row
-from mlx_sentis.prepare.sources import SPLITS, Loaded, load_source
-from mlx_sentis.prepare.splits import check_no_leak, cut, shares_of
+from mlx_sentis.prepare.contract import make_contract
+from mlx_sentis.prepare.facts import dataset_facts, lengths_by_split
+from mlx_sentis.prepare.plots import plot_lengths
+from mlx_sentis.prepare.report import report_text
+from mlx_sentis.prepare.survey import Survey, silent, surveyed
+from mlx_sentis.prepare.workers import Preparer, prepared_batches, workers_for
+from mlx_sentis.prepare.writing import write_splits
 from mlx_sentis.templates import load_tokenizer
-from weights_bridge.errors import StageError, all_at_once, counted
-from weights_bridge.files import folder_written_whole, sha256_of, write_json, write_jsonl, write_text
+from weights_bridge.errors import StageError
+from weights_bridge.files import folder_written_whole, write_json, write_text
 from weights_bridge.settings import DataSettings
-
-ROW_HINT = "mend the rows, or raise data.max_tokens where they are only long; nothing is cut off in silence"
 
 
 def prepare_data(
-    source: str | Path, model: Path, out: Path, recipe: dict[str, Any], settings: DataSettings
+    source: str | Path,
+    model: Path,
+    out: Path,
+    recipe: dict[str, Any],
+    settings: DataSettings,
+    *,
+    say: Callable[[str], None] = silent,
+    bar: bool = False,
 ) -> dict[str, Any]:
     """Read, split, render, mask and check every row; write `data/` and `prompt_contract.json`.
+
+    Rows are read twice and never all in memory: the first reading cuts the splits, the second writes them.
 
     Args:
         source: a file, a folder with one file per split, or a shipped set's name.
         model: a Hugging Face model directory.
         out: the run folder that gets `data/` and the contract.
         recipe: the model's recipe.
-        settings: shares, seed and the longest row.
+        settings: how the data is shaped.
+        say: hears about rows that are left out and texts in two splits.
+        bar: show a progress bar on stderr.
 
     Returns:
         `data/dataset.json`.
@@ -38,23 +49,29 @@ def prepare_data(
     Raises:
         StageError: bad rows (all at once), a text in two splits, too few rows to cut; nothing is written then.
     """
-    tokenizer = tokenizer_of(model, recipe)
-    loaded = load_source(source, recipe["tools"])
-    splits, notes = split_rows(loaded, settings)
-    check_no_leak(splits)
-    prepared = prepare_splits(splits, tokenizer, recipe, settings.max_tokens)
-    contract = make_contract(sample_row(splits["train"]), tokenizer, recipe)
-    with folder_written_whole(out / "data") as folder:
-        for split, rows in prepared.items():
-            named = [row.as_json(f"{split}-{number:04d}") for number, row in enumerate(rows, 1)]
-            write_jsonl(folder / f"{split}.jsonl", named)
-        files = {split: sha256_of(folder / f"{split}.jsonl") for split in prepared}
-        facts = dataset_facts(
-            prepared, files, source=_name(source), seed=settings.seed, blank_lines=loaded.blank_lines, notes=notes
-        )
-        write_json(folder / "dataset.json", facts)
-        write_text(folder / "report.md", report_text(facts))
-        write_json(out / "prompt_contract.json", contract)
+    preparer = Preparer(tokenizer_of(model, recipe), recipe, settings)
+    scratch = next(folder for folder in (out, *out.absolute().parents) if folder.is_dir())
+    with (
+        surveyed(source, recipe["tools"], settings, scratch, say=say, bar=bar) as survey,
+        _no_empty_folders(out),
+        folder_written_whole(out / "data") as folder,
+    ):
+        return _write(survey, preparer, model, folder, out / "prompt_contract.json", _name(source), bar)
+
+
+def _write(
+    survey: Survey, preparer: Preparer, model: Path, folder: Path, contract_file: Path, name: str, bar: bool
+) -> dict[str, Any]:
+    recipe, settings = preparer.recipe, preparer.settings
+    workers = workers_for(len(survey.index))
+    batches = prepared_batches(survey.rows(bar=bar), preparer, model, _template_file(recipe), workers)
+    tally = write_splits(batches, survey, folder, skip_bad=settings.skip_bad)
+    facts = dataset_facts(survey, tally, settings, name)
+    contract = make_contract(tally.samples.rows, preparer.tokenizer, recipe, train_turns=settings.train_turns)
+    write_json(folder / "dataset.json", facts)
+    plot_lengths(lengths_by_split(survey, tally), settings.max_tokens, folder / "lengths.png")
+    write_text(folder / "report.md", report_text(facts))
+    write_json(contract_file, contract)
     return facts
 
 
@@ -64,59 +81,28 @@ def tokenizer_of(model: Path, recipe: Mapping[str, Any]) -> Any:
     Raises:
         StageError: the directory, its tokenizer or the given template cannot be read.
     """
-    given = recipe["template"]["source"] == "--template"
-    return load_tokenizer(model, template=Path(recipe["template"]["file"]) if given else None)
+    return load_tokenizer(model, template=_template_file(recipe))
+
+
+def _template_file(recipe: Mapping[str, Any]) -> Path | None:
+    return Path(recipe["template"]["file"]) if recipe["template"]["source"] == "--template" else None
 
 
 def _name(source: str | Path) -> str:
     return Path(source).name if Path(source).exists() else str(source)
 
 
-def split_rows(loaded: Loaded, settings: DataSettings) -> tuple[dict[str, list[Row]], list[str]]:
-    """Return split to rows, in the fixed order, and notes on what was cut from the training rows.
-
-    Raises:
-        StageError: impossible shares, or too few rows.
-    """
-    missing = {split: share for split, share in shares_of(settings).items() if split not in loaded.splits}
-    if not missing:
-        return loaded.splits, []
-    splits = loaded.splits | cut(loaded.splits["train"], missing, settings.seed)
-    how = ", ".join(f"{split} {share:g}" for split, share in missing.items())
-    notes = [f"cut from the training rows by seed {settings.seed}, class by class: {how}"]
-    return {split: splits[split] for split in SPLITS}, notes
-
-
-def prepare_splits(
-    splits: Mapping[str, Sequence[Row]], tokenizer: Any, recipe: dict[str, Any], max_tokens: int
-) -> dict[str, list[Prepared]]:
-    """Render and mask every row of every split.
-
-    Raises:
-        StageError: rows that cannot be trained or are longer than `max_tokens`, all at once.
-    """
-    prepared: dict[str, list[Prepared]] = {}
-    faults: list[str] = []
-    for split, rows in splits.items():
-        prepared[split] = []
-        for row in _not_too_long(prepared_rows(rows, tokenizer, recipe), max_tokens):
-            if isinstance(row, str):
-                faults.append(row)
-            else:
-                prepared[split].append(row)
-    if faults:
-        raise all_at_once(
-            f"{counted(len(faults), 'row')} cannot be trained, nothing was written:", faults, hint=ROW_HINT
-        )
-    return prepared
-
-
-def _not_too_long(rows: Iterator[Prepared | str], max_tokens: int) -> Iterator[Prepared | str]:
-    for row in rows:
-        if isinstance(row, str) or len(row.ids) <= max_tokens:
-            yield row
-        else:
-            yield f"{row.row.source}: {len(row.ids)} tokens, wanted at most {max_tokens} (data.max_tokens)"
+@contextmanager
+def _no_empty_folders(out: Path) -> Iterator[None]:
+    """Take away again what was made on the way to a folder when the block does not end well."""
+    made = [folder for folder in (out, *out.parents) if not folder.exists()]
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # not empty, or never made
+            for folder in made:
+                folder.rmdir()
+        raise
 
 
 def data_folder(folder: Path) -> Path:

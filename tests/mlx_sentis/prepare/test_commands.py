@@ -37,6 +37,7 @@ def test_prepare_writes_recipe_data_contract_and_a_manifest_that_holds(run: Path
         *(f"data/{name}.jsonl" for name in ("train", "valid", "calibration", "holdout")),
         "data/dataset.json",
         "data/report.md",
+        "data/lengths.png",
     }
 
 
@@ -59,19 +60,19 @@ def test_a_given_template_is_used_and_found_again(llama: Any, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("data", "more", "wanted"),
+    ("data", "more", "code", "wanted"),
     [
-        ("nothing.jsonl", (), "no such file, folder or shipped set"),
-        ("npc-commands", ("--set", "data.max_tokens=20"), "tokens, wanted at most 20"),
-        ("npc-commands", ("--set", "data.sead=20"), "unknown key 'data.sead'"),
-        ("npc-commands", ("--template", "none.jinja"), "none.jinja: no such file"),
+        ("nothing.jsonl", (), 1, "no such file, folder or shipped set"),
+        ("npc-commands", ("--set", "data.max_tokens=20"), 1, "tokens, wanted at most 20"),
+        ("npc-commands", ("--set", "data.sead=20"), 2, "unknown key 'data.sead'"),
+        ("npc-commands", ("--template", "none.jinja"), 1, "none.jinja: no such file"),
     ],
 )
 def test_what_cannot_be_done_is_said_without_a_traceback(
-    llama: Any, tmp_path: Path, data: str, more: tuple[str, ...], wanted: str
+    llama: Any, tmp_path: Path, data: str, more: tuple[str, ...], code: int, wanted: str
 ) -> None:
     result = call(prepare, data, "--model", llama.folder, "--out", tmp_path / "run", *more)
-    assert result.exit_code == 1
+    assert result.exit_code == code
     assert wanted in result.stderr
     assert result.stdout == ""
     assert not (tmp_path / "run").exists()

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from mlx_sentis.prepare.report import shared_prefix_tokens
+from mlx_sentis.prepare.rows import Row
 from mlx_sentis.prepare.stage import prepare_data
+from mlx_sentis.prepare.workers import Line, Preparer, common_prefix
 from weights_bridge.errors import StageError
 from weights_bridge.files import read_json, read_jsonl, sha256_of
 from weights_bridge.settings import DataSettings
@@ -40,7 +41,7 @@ def test_the_shipped_set_is_prepared_for_both_templates(llama: Any, gemma: Any, 
         assert len(facts["tools"]) == 6
         assert facts["notes"] == []
         assert sorted(path.name for path in (out / "data").iterdir()) == sorted(
-            [*(f"{split}.jsonl" for split in SPLITS), "dataset.json", "report.md"]
+            [*(f"{split}.jsonl" for split in SPLITS), "dataset.json", "report.md", "lengths.png"]
         )
 
 
@@ -172,9 +173,16 @@ def test_a_model_without_template_is_refused_once_and_not_per_row(llama: Any, js
 
 
 def test_the_shared_prefix_of_equal_rows_is_the_whole_row(llama: Any) -> None:
-    from mlx_sentis.prepare.masks import Prepared, prepared_rows
-    from mlx_sentis.prepare.rows import Row
-
     row = Row([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], [], "x:1")
-    found = [one for one in prepared_rows([row, row], llama.tokenizer, llama.recipe) if isinstance(one, Prepared)]
-    assert shared_prefix_tokens(found) == len(found[0].ids)
+    batch = Preparer(llama.tokenizer, llama.recipe)([row, row])
+    line = batch.outcomes[0]
+    assert isinstance(line, Line)
+    assert batch.prefix == json.loads(line.text)["ids"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "common"),
+    [([1, 2, 3], [1, 2, 3], [1, 2, 3]), ([1, 2, 3], [1, 2], [1, 2]), ([1, 2], [1, 2, 3], [1, 2]), ([1, 2], [3], [])],
+)
+def test_a_common_prefix_ends_where_rows_part_or_one_ends(first: list[int], second: list[int], common: Any) -> None:
+    assert common_prefix(first, second) == common

@@ -1,0 +1,184 @@
+"""The first reading of a source: every row is looked at once, so that all that is wrong is told before any work."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from mlx_sentis.prepare.clusters import Clusters, find_clusters
+from mlx_sentis.prepare.formats.columns import read_map
+from mlx_sentis.prepare.index import RowIndex, text_number
+from mlx_sentis.prepare.languages import Languages
+from mlx_sentis.prepare.rows import Row
+from mlx_sentis.prepare.sanity import Sanity
+from mlx_sentis.prepare.sources import SPLITS, Fault, Source, bad_rows, open_source
+from mlx_sentis.prepare.splits import check_no_leak, cut, shares_of
+from weights_bridge.compare import Array
+from weights_bridge.errors import StageError, counted
+from weights_bridge.settings import DataSettings
+
+LISTED = 1000  # bad rows that are listed one by one; all are counted
+Say = Callable[[str], None]
+
+
+def silent(text: str) -> None:
+    """Say nothing."""
+
+
+@dataclass
+class LeftOut:
+    """Rows that are not used, by file and with reasons.
+
+    Attributes:
+        by_file: file to how many.
+        listed: the first `LISTED` of them.
+    """
+
+    by_file: Counter[str] = field(default_factory=Counter)
+    listed: list[Fault] = field(default_factory=list)
+
+    @property
+    def total(self) -> int:
+        return self.by_file.total()
+
+    def add(self, fault: Fault) -> None:
+        self.by_file[fault.source.rpartition(":")[0]] += 1
+        if len(self.listed) < LISTED:
+            self.listed.append(fault)
+
+    def as_json(self) -> dict[str, Any]:
+        listed = [{"source": fault.source, "reason": fault.reason} for fault in self.listed]
+        return {"count": self.total, "by_file": dict(self.by_file), "listed": listed}
+
+
+@dataclass
+class Survey:
+    """What the first reading found.
+
+    Attributes:
+        source: where the rows are read from again.
+        index: a record per good row, in reading order.
+        splits: [rows] the split of each, a place in `SPLITS`.
+        clusters: rows that say almost the same.
+        bad: rows that could not be read, with `skip_bad`.
+        sanity: signs of a wrong mapping or a damaged text.
+        languages: scripts and languages of a sample.
+        wanted: the splits that were given or have a share, in the fixed order; each gets a file.
+        notes: what the cut has to say.
+    """
+
+    source: Source
+    index: RowIndex
+    splits: Array
+    clusters: Clusters
+    bad: LeftOut
+    sanity: Sanity
+    languages: Languages
+    wanted: list[str]
+    notes: list[str]
+
+    def rows(self, *, bar: bool = False) -> Iterator[Row]:
+        """Yield the good rows again, in the same order.
+
+        Raises:
+            StageError: the files are not what they were.
+        """
+        texts, number = self.index.texts, 0
+        for row in progress(self._again(), "preparing", bar, len(self.index)):
+            if number >= len(texts) or text_number(self.index.seed, row.user_text) != int(texts[number]):
+                raise _changed(row.source)
+            number += 1
+            yield row
+        if number != len(texts):
+            raise _changed(self.source.name)
+
+    def _again(self) -> Iterator[Row]:
+        for split in self.source.files:
+            yield from (row for row in self.source.rows(split) if isinstance(row, Row))
+
+    def counts(self) -> dict[str, int]:
+        """Return split to its number of rows, in the fixed order."""
+        found = np.bincount(self.splits, minlength=len(SPLITS)).tolist()
+        return {split: found[at] for at, split in enumerate(SPLITS)}
+
+
+def _changed(where: str) -> StageError:
+    return StageError(f"{where}: changed while it was being read", hint="run the stage again when nothing writes to it")
+
+
+def progress(rows: Iterable[Any], what: str, bar: bool, total: int | None = None) -> Iterable[Any]:
+    """Return the rows, with a progress bar on stderr where one is wanted and somebody can see it."""
+    return tqdm(rows, desc=what, total=total, unit="row", disable=None if bar else True)
+
+
+@contextmanager
+def surveyed(
+    source: str | Path, style: str, settings: DataSettings, scratch: Path, *, say: Say = silent, bar: bool = False
+) -> Iterator[Survey]:
+    """Read every row of a source, cut the splits that it does not bring, and yield what was found.
+
+    Args:
+        source: a file, a folder with one file per split, or a shipped set's name.
+        style: the recipe's `tools`.
+        settings: how the data is shaped.
+        scratch: an existing folder for what the index keeps on disk while it is used.
+        say: hears about rows that are left out and texts in two splits.
+        bar: show a progress bar.
+
+    Raises:
+        StageError: no such source, bad rows (all at once), a text in two splits, too few rows to cut.
+    """
+    shares = shares_of(settings)
+    opened = open_source(source, style, format=settings.format, mapping=read_map(settings.map))
+    with RowIndex(settings.seed, scratch, near=settings.near_duplicate < 1) as index:
+        bad, sanity, languages = _read(opened, index, settings, bar)
+        if bad.total:
+            by_file = ", ".join(f"{file} {count}" for file, count in bad.by_file.items())
+            say(f"{counted(bad.total, 'bad row')} left out: {by_file}")
+        check_no_leak(index)
+        clusters = find_clusters(index, settings.near_duplicate)
+        missing = {split: share for split, share in shares.items() if split not in opened.files}
+        splits, notes = index.splits, []
+        if missing:
+            splits = cut(index, clusters.labels, missing)
+            how = ", ".join(f"{split} {share:g}" for split, share in missing.items())
+            notes.append(f"cut from the training rows by seed {settings.seed}, class by class: {how}")
+        _say_leaks(index, clusters, say)
+        wanted = [split for split in SPLITS if split in opened.files or split in missing]
+        yield Survey(opened, index, splits, clusters, bad, sanity, languages, wanted, notes)
+
+
+def _read(opened: Source, index: RowIndex, settings: DataSettings, bar: bool) -> tuple[LeftOut, Sanity, Languages]:
+    bad, faults, sanity, languages = LeftOut(), [], Sanity(), Languages()
+    for split in opened.files:
+        for row in progress(opened.rows(split), f"reading {split}", bar):
+            if isinstance(row, Row):
+                sanity.add(row)
+                languages.add(index.add(split, row), row.user_text)
+            elif settings.skip_bad:
+                bad.add(row)
+            else:
+                faults.append(row)
+    if faults:
+        raise bad_rows(opened.name, faults)
+    if not len(index):
+        raise StageError(f"{opened.name}: no row is left, all {bad.total} are bad", hint=str(bad.listed[0]))
+    return bad, sanity, languages
+
+
+def _say_leaks(index: RowIndex, clusters: Clusters, say: Say) -> None:
+    if not clusters.leaks:
+        return
+    lines = []
+    for pair in clusters.leaks[:3]:
+        (source, text, _), (other, again, _) = index.shown(pair.second), index.shown(pair.first)
+        lines.append(f"\n  {source} {text[:60]!r} and {other} {again[:60]!r}: {pair.similarity:.2f} alike")
+    rest = f"\n  … and {len(clusters.leaks) - 3} more in data/report.md" if len(clusters.leaks) > 3 else ""
+    say(f"{counted(len(clusters.leaks), 'row')} with a near-duplicate in an earlier split:{''.join(lines)}{rest}")
