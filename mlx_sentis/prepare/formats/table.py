@@ -70,21 +70,24 @@ def open_table(path: Path, *, tabs: bool = False) -> Table:
     Raises:
         StageError: it cannot be read, is empty, or its header is none.
     """
-    if tabs or path.suffix.lower() in TAB_SUFFIXES:
-        separator, header = "\t", _header(path, "\t")
-    else:
-        separator, header = max(((one, _header(path, one)) for one in SEPARATORS), key=lambda found: len(found[1]))
+    only_tabs = tabs or path.suffix.lower() in TAB_SUFFIXES
+    found = [(one, _header(path, one)) for one in (("\t",) if only_tabs else SEPARATORS)]
+    # a quoted header is at fault when it is read with another table's separator
+    separator, header = max(found, key=lambda one: len(one[1]) if isinstance(one[1], list) and len(one[1]) > 1 else 0)
+    if isinstance(header, tuple):
+        raise StageError(f"{path}:{header[0]}: {header[1]}", hint=HEADER_HINT)
     columns = [cell.strip() or f"column {number}" for number, cell in enumerate(header, 1)]
     if twice := sorted({name for name in columns if columns.count(name) > 1}):
         raise StageError(f"{path}:1: the header names {', '.join(twice)} twice", hint=HEADER_HINT)
     return Table(path, separator, tuple(columns))
 
 
-def _header(path: Path, separator: str) -> list[str]:
+def _header(path: Path, separator: str) -> list[str] | tuple[int, str]:
+    """Return the header's cells, or the line and the reason why it has none."""
     for number, cells in _records(path, separator):
         reason = cells if isinstance(cells, str) else _no_text(cells)
         if reason:
-            raise StageError(f"{path}:{number}: {reason}", hint=HEADER_HINT)
+            return number, reason
         if any(cell.strip() for cell in cells):
             return list(cells)
     raise StageError(f"{path}: no rows, the file is empty", hint=HEADER_HINT)
