@@ -215,7 +215,7 @@ class SpanFinder:
         if index == len(one.messages) - 1:
             return len(text)
         alone = self._render(one.before(index + 1))
-        same = _common_length(text, alone)
+        same = common_length(text, alone)
         if same > closed:
             return same
         gap = len(text[closed:]) - len(
@@ -289,13 +289,14 @@ def _unwrap(text: str) -> tuple[str, list[tuple[int, int]]]:
     return "".join(pieces[::2]), list(zip(ends[:-1:2], ends[1:-1:2], strict=True))
 
 
-def _common_length(first: str, second: str) -> int:
+def common_length(first: str, second: str) -> int:
+    """Return how many characters two texts begin with alike."""
     shorter = min(len(first), len(second))
     return next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), shorter)
 
 
 def _prompt_fault(text: str, prompt: str, index: int) -> str:
-    place = _common_length(text, prompt)
+    place = common_length(text, prompt)
     if place == len(prompt):
         what = "the prompt that inference would build already holds a part of the answer"
         return f"messages[{index}]: {what}: {prompt[-24:]!r}"
