@@ -22,7 +22,7 @@ UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 Item = tuple[int, dict[str, Any] | str | None]  # number from 1; an object, why there is none, or None for a blank line
 ARRAY_HINT = (
     'write one row per line: python -c "import json, sys; [print(json.dumps(r)) for r in json.load(open(sys.argv[1], '
-    "encoding='utf-8-sig'))]\" {name} > rows.jsonl"
+    "encoding='utf-8-sig'))]\" {name} > rows.jsonl; or name it .json, or say --format json"
 )
 
 

@@ -76,6 +76,10 @@ def open_dataset(path: Path) -> dict[str, Split]:
         groups.setdefault("" if path.is_file() or name.isdecimal() or name in ("data", "part") else name, []).append(
             file
         )
+    if not groups:
+        raise StageError(
+            f"{path}: no Parquet or Arrow file in it", hint="`save_to_disk` of datasets makes such a folder"
+        )
     _library("pyarrow.parquet", path)
     return {name: Split(files[0], partial(_tables, files)) for name, files in groups.items()}
 
