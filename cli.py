@@ -25,6 +25,7 @@ COMMANDS = {
     "fix": ("converters.commands:fix", "Mend an ONNX file for Sentis, each pass proven."),
     "parity": ("parity.commands:parity", "Measure the gates of a run again."),
     "eval": ("parity.commands:evaluate", "Score held-out rows before and after, axis by axis."),
+    "validate": ("parity.validate_commands:validate", "Render the tuned model on three kinds of prompts, unjudged."),
     "bench": ("benchmarks.commands:bench", "Benchmarks, and a run against its budgets."),
     "run": ("parity.run_commands:run", "All stages in order; without a file, the embedded demo."),
 }
