@@ -28,6 +28,11 @@ def above_zero(default: float, most: float = math.inf) -> Any:
     return field(default=default, metadata={"least": math.ulp(0.0), "most": most})
 
 
+def share_below_one(default: float) -> Any:
+    """Declare a number from 0 to just below 1."""
+    return field(default=default, metadata={"least": 0.0, "below": 1.0})
+
+
 @dataclass
 class ModelSettings:
     """Which model."""
@@ -68,13 +73,32 @@ class TrainSettings:
     """How it is trained."""
 
     epochs: int = at_least(3, 1)
-    batch_rows: int = at_least(8, 1)
+    batch_rows: int = at_least(8, 1)  # rows of a micro-batch
+    batch_tokens: int = at_least(0, 0)  # tokens of a micro-batch instead of rows; 0: by rows
+    buckets: bool = True  # rows of similar length share a micro-batch
+    accumulate: int = at_least(1, 1)  # micro-batches of one update; what is left at an epoch's end is an update too
+    optimizer: Literal["adamw", "adam", "sgd", "adafactor", "lion", "muon"] = "adamw"
     learning_rate: float = above_zero(2e-3)
     weight_decay: float = at_least(0.0, 0)
+    beta1: float = share_below_one(0.9)  # decay of the first moment: adamw, adam, lion
+    beta2: float = share_below_one(0.999)  # decay of the second moment: adamw, adam, lion
+    epsilon: float = above_zero(1e-8)  # added to the root of the second moment: adamw, adam
+    momentum: float = share_below_one(0.9)  # sgd, muon
     warmup_updates: int = at_least(8, 0)
-    schedule: Literal["constant", "linear", "cosine"] = "cosine"
+    schedule: Literal["constant", "linear", "cosine", "inverse"] = "cosine"
+    inverse_gamma: float = above_zero(1e6)  # InverseLR: updates after which the rate has fallen by 2^-inverse_power
+    inverse_power: float = at_least(0.5, 0)
+    inverse_warmup: float = share_below_one(0.0)  # InverseLR: update k is scaled by 1 - inverse_warmup^(k + 1)
+    final_learning_rate: float = at_least(0.0, 0)  # where linear, cosine and inverse end
     gradient_clip: float = at_least(1.0, 0)  # global L2 norm; 0 is off
     share_prefix: bool = True
+    full: bool = False  # train the model's own weights instead of an adapter
+    checkpoint_activations: bool = False  # compute each layer again in the backward pass instead of keeping it
+    save_every: int = at_least(0, 0)  # a checkpoint every so many updates; 0: at the end of each epoch only
+    keep_last: int = at_least(0, 0)  # checkpoints to keep beside best; 0 keeps all
+    patience: int = at_least(0, 0)  # epochs without a better validation loss after which training ends; 0 is off
+    memory_limit_gib: float = at_least(0.0, 0)  # 0: what the machine has
+    cache_limit_gib: float = at_least(0.0, 0)  # freed arrays MLX may keep for reuse; 0: MLX decides
     seed: int = at_least(42, 0)
 
 
@@ -267,4 +291,6 @@ def _in_range(value: Any, limits: Mapping[str, float]) -> Any:
     if isinstance(value, int | float) and not least <= value <= most:
         up_to = f", at most {most:g}" if most < math.inf else ""
         raise ValueError(("a number above 0" if 0 < least < 1 else f"{least:g} or more") + up_to)
+    if "below" in limits and value >= limits["below"]:
+        raise ValueError(f"less than {limits['below']:g}")
     return value
