@@ -274,9 +274,7 @@ def template_notes(tokenizer: Any) -> list[str]:
         notes.append("the template adds a system turn of its own when the messages bring none")
     if adds_bos(tokenizer) and not render(tokenizer, [USER]).startswith(tokenizer.bos_token):
         begin = tokenizer.bos_token
-        notes.append(
-            f"the tokenizer would begin a text with {begin}, the template does not: no prompt and no row has it"
-        )
+        notes.append(f"the tokenizer would begin a text with {begin}, the template does not: no row has one")
     if any("strftime_now" in text for text in _named_templates(tokenizer).values()):
         notes.append("the template writes today's date: rows rendered on another day differ; --template fixes it")
     return notes
