@@ -20,7 +20,7 @@ class Asked:
     Attributes:
         model: a catalogue name, a directory or a hub id; None takes each benchmark's own default.
         runs: counted runs after the warm-up; None takes each benchmark's own default.
-        rows: training rows in a step.
+        rows: training rows in a step, or rows to prepare; None takes each benchmark's own default.
         run: a run folder, for `demo` and `parity`.
         full: compare the exporters on all layers.
         say: hears what is being measured.
@@ -28,7 +28,7 @@ class Asked:
 
     model: str | None = None
     runs: int | None = None
-    rows: int = 8
+    rows: int | None = None
     run: Path | None = None
     full: bool = False
     say: Callable[[str], None] = silent

@@ -11,7 +11,7 @@ import click
 from weights_bridge.console import Output, command
 from weights_bridge.errors import BudgetMissedError
 
-ALL = ("blas", "startup", "train", "export", "parity")  # `demo` joins where a run folder is given
+ALL = ("blas", "startup", "prepare", "train", "export", "parity")  # `demo` joins where a run folder is given
 
 
 BUSY_SHARE = 0.5  # of the cores; small steps get up to forty times slower when threads wait for a busy core
@@ -25,14 +25,14 @@ def load_average() -> float | None:
 @command("bench", examples=("bench blas", "bench demo runs/smollm2-135m-npc-commands --json"))
 @click.argument("what", type=click.Choice([*ALL, "demo", "all"]), default="all")
 @click.argument("run", required=False, type=click.Path(path_type=Path))
-@click.option("--model", default=None, help="For train and export smollm2-135m, for parity toy-llama by default.")
+@click.option("--model", default=None, help="By default smollm2-135m, for parity toy-llama.")
 @click.option("--runs", type=click.IntRange(min=1), help="Counted runs after the warm-up; each has its own default.")
-@click.option("--rows", type=click.IntRange(min=1), default=8, show_default=True, help="train: rows in a step.")
+@click.option("--rows", type=click.IntRange(min=1), help="train: rows in a step, 8. prepare: rows, 100000.")
 @click.option("--full", is_flag=True, help="export: all layers; the stock exporter then takes minutes.")
 def bench(
-    output: Output, what: str, run: Path | None, model: str | None, runs: int | None, rows: int, full: bool
+    output: Output, what: str, run: Path | None, model: str | None, runs: int | None, rows: int | None, full: bool
 ) -> None:
-    """Measure blas, startup, train, export or parity, each contender in its own process; a missed budget is exit 3.
+    """Measure what the work costs, each contender in its own process; a missed budget is exit 3.
 
     RUN is a finished run folder: parity measures it, demo holds it against the budgets of time, memory and quality.
     """

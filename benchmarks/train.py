@@ -11,7 +11,7 @@ from benchmarks.contender import run_contender, run_rival
 from benchmarks.result import Bench, Budget, Figures, Table, ratio
 from weights_bridge.errors import StageError
 
-RUNS = 2
+RUNS, ROWS = 2, 8
 LOSS_APART = 1e-3  # nats; the same rows, labels and weights give the same first loss in every contender
 COLUMNS = {
     "contender": "contender",
@@ -32,13 +32,13 @@ def measure(asked: Asked) -> Bench:
     Raises:
         StageError: more rows asked than there are, or our own step cannot run.
     """
-    model, runs = asked.model or REAL_MODEL, asked.runs or RUNS
+    model, runs, batch_rows = asked.model or REAL_MODEL, asked.runs or RUNS, asked.rows or ROWS
     with tempfile.TemporaryDirectory(prefix="mlx-sentis-bench-") as prepared:
         asked.say(f"train: preparing {model}")
         there = run_contender("prepare", model=model, out=prepared)["rows"]
-        if asked.rows > there:
-            raise StageError(f"--rows {asked.rows}: there are {there} training rows", hint="ask for fewer")
-        common = {"prepared": prepared, "rows": asked.rows, "runs": runs}
+        if batch_rows > there:
+            raise StageError(f"--rows {batch_rows}: there are {there} training rows", hint="ask for fewer")
+        common = {"prepared": prepared, "rows": batch_rows, "runs": runs}
         asked.say("train: ours")
         ours = {"contender": "ours"} | run_contender("train_ours", **common, plain=False)
         rows = [
@@ -47,7 +47,7 @@ def measure(asked: Asked) -> Bench:
             _measured(asked, "mlx-lm, its own loop", "train_mlx_lm", common),
             _measured(asked, "torch loop", "train_torch", common),
         ]
-    return report(model, asked.rows, runs, rows)
+    return report(model, batch_rows, runs, rows)
 
 
 def _measured(asked: Asked, label: str, module: str, arguments: dict[str, Any]) -> Figures:

@@ -38,8 +38,16 @@ def canvas(title: str, x: str, y: str) -> tuple[Any, Any]:
     return figure, axes
 
 
-def finish(figure: Any, axes: Any, path: Path) -> None:
-    """Put the legend below the axes and write the PNG, whole or not at all; equal figures give equal bytes."""
-    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.14), ncols=3, frameon=False, fontsize=9.5, labelcolor=INK)
+def finish(figure: Any, axes: Any, path: Path, *, columns: int = 3) -> None:
+    """Put the legend below the axes and write the PNG, whole or not at all; equal figures give equal bytes.
+
+    Args:
+        figure: from `canvas`.
+        axes: from `canvas`.
+        path: the PNG.
+        columns: of the legend.
+    """
+    place = {"loc": "upper left", "bbox_to_anchor": (0, -0.14), "ncols": columns}
+    axes.legend(**place, frameon=False, fontsize=9.5, labelcolor=INK)
     with written_whole(path) as beside:
         figure.savefig(beside, format="png", metadata={"Software": None})

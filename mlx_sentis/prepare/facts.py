@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from mlx_sentis.prepare.index import place_of
 from mlx_sentis.prepare.plots import length_bins
+from mlx_sentis.prepare.sanity import spread
 from mlx_sentis.prepare.sources import SPLITS
 from mlx_sentis.prepare.splits import repeats
 from mlx_sentis.prepare.survey import LeftOut, Survey
@@ -46,12 +49,12 @@ def dataset_facts(survey: Survey, tally: Tally, settings: DataSettings, name: st
         "lengths": length_counts(lengths),
         "window": _window_facts(tally, settings),
         "seed": settings.seed,
-        "classes": class_counts(survey, tally),
+        "classes": class_counts(survey, tally.tokens > 0),
         "blank_lines": dict(source.blank_lines),
-        "remarks": _remarks_of_rows(source.remarks),
-        "bad_rows": _together(survey.bad, tally.bad),
+        "remarks": remark_facts(source.remarks),
+        "bad_rows": bad_row_facts(survey.bad, tally.bad),
         "repeated_rows": {split: twice[split] for split in survey.wanted},
-        "contradictions": _contradictions(survey, contradictions),
+        "contradictions": contradiction_facts(survey, contradictions),
         "near_duplicates": near_duplicate_facts(survey, settings.near_duplicate),
         "findings": [finding.as_json() for finding in survey.sanity.findings()],
         "languages": survey.languages.as_json(),
@@ -67,24 +70,20 @@ def lengths_by_split(survey: Survey, tally: Tally) -> dict[str, Array]:
 
 
 def _split_facts(split: str, lengths: Array, tally: Tally) -> dict[str, Any]:
-    ordered = np.sort(lengths) if len(lengths) else np.zeros(1, np.uint32)
     return {
         "file": f"{split}.jsonl",
         "rows": len(lengths),
         "sha256": tally.files[split],
         "tokens": int(lengths.sum()),
         "trained_tokens": tally.trained.get(split, 0),
-        "row_tokens": {
-            "least": int(ordered[0]),
-            "median": int(ordered[(len(ordered) - 1) // 2]),
-            "most": int(ordered[-1]),
-        },
+        "row_tokens": spread(lengths),
     }
 
 
 def length_counts(lengths: Mapping[str, Array]) -> dict[str, Any]:
     """Return the histogram of the picture: edges in tokens, and split to rows from each edge up to the next."""
-    edges = length_bins(max(int(rows.max()) for rows in lengths.values() if len(rows)))
+    every = np.concatenate([*lengths.values()])
+    edges = length_bins(int(every.min()), int(every.max()))
     rows = {split: np.histogram(found, edges)[0].tolist() for split, found in lengths.items()}
     return {"edges": edges.tolist(), "rows": rows}
 
@@ -98,12 +97,17 @@ def _window_facts(tally: Tally, settings: DataSettings) -> dict[str, Any]:
     }
 
 
-def class_counts(survey: Survey, tally: Tally) -> dict[str, dict[str, int]]:
-    """Return split to class (tool, `none`, `text`) to its number of written rows, the most frequent first."""
+def class_counts(survey: Survey, counted_rows: Array) -> dict[str, dict[str, int]]:
+    """Return split to class (tool, `none`, `text`) to its number of rows, the most frequent first.
+
+    Args:
+        survey: the first reading.
+        counted_rows: [rows] bool.
+    """
     found: dict[str, dict[str, int]] = {}
     kinds, names = survey.index.kind_numbers, survey.index.kinds
     for split in survey.wanted:
-        rows = (tally.tokens > 0) & (survey.splits == SPLITS.index(split))
+        rows = counted_rows & (survey.splits == SPLITS.index(split))
         numbers = np.bincount(kinds[rows], minlength=len(names)).tolist()
         counts = {name: number for name, number in zip(names, numbers, strict=True) if number}
         found[split] = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
@@ -112,7 +116,7 @@ def class_counts(survey: Survey, tally: Tally) -> dict[str, dict[str, int]]:
 
 def missing_classes(survey: Survey, tally: Tally) -> list[str]:
     """Name tools and classes that are trained and never tested, or tested and never trained."""
-    counts = class_counts(survey, tally)
+    counts = class_counts(survey, tally.tokens > 0)
     trained, held = (_classes(counts.get(split, {})) for split in ("train", "holdout"))
     return [
         *_named(sorted(trained - held), "trained, but no held-out row has it", "are trained, but no held-out row has"),
@@ -132,24 +136,27 @@ def _named(kinds: Sequence[str], one: str, many: str) -> list[str]:
     return [f"{len(kinds)} classes {many} them: {', '.join(kinds[:NAMED])}, …"]
 
 
-def _remarks_of_rows(remarks: Mapping[str, str]) -> dict[str, Any]:
-    listed = [{"source": source, "remark": remark} for source, remark in list(remarks.items())[:LISTED]]
+def remark_facts(remarks: Mapping[str, str]) -> dict[str, Any]:
+    """Return what is odd about rows that were read all the same."""
+    first = itertools.islice(remarks.items(), LISTED)
+    listed = [{"source": place_of(source), "remark": remark} for source, remark in first]
     return {"count": len(remarks), "listed": listed}
 
 
-def _together(read: LeftOut, rendered: LeftOut) -> dict[str, Any]:
+def bad_row_facts(read: LeftOut, rendered: LeftOut) -> dict[str, Any]:
     """Return the rows that could not be read and those that could not be trained as one list."""
     both = LeftOut(read.by_file + rendered.by_file, [*read.listed, *rendered.listed])
     empty = sum("empty" in fault.reason for fault in both.listed)
     return both.as_json() | {"empty": empty}
 
 
-def _contradictions(survey: Survey, pairs: Sequence[tuple[int, int]]) -> dict[str, Any]:
+def contradiction_facts(survey: Survey, pairs: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    """Return how often one prompt has two answers, and where."""
     listed = []
     for first, second in pairs[:LISTED]:
         (source, text, answer), (other, _, again) = survey.index.shown(first), survey.index.shown(second)
-        listed.append({"text": text, "first": {"source": source, "answer": answer}})
-        listed[-1]["second"] = {"source": other, "answer": again}
+        listed.append({"text": text, "first": {"source": place_of(source), "answer": answer}})
+        listed[-1]["second"] = {"source": place_of(other), "answer": again}
     return {"count": len(pairs), "listed": listed}
 
 
@@ -165,7 +172,7 @@ def near_duplicate_facts(survey: Survey, threshold: float) -> dict[str, Any]:
     if len(near):
         largest = int(near[rows[near].argmax()])
         source, text, _ = index.shown(largest)
-        facts["largest"] = {"rows": int(rows[largest]), "source": source, "text": text}
+        facts["largest"] = {"rows": int(rows[largest]), "source": place_of(source), "text": text}
     return facts | {"leaks": _leaks(survey)}
 
 
@@ -175,7 +182,7 @@ def _leaks(survey: Survey) -> dict[str, Any]:
         sides = {}
         for name, row in (("earlier", pair.first), ("later", pair.second)):
             source, text, _ = survey.index.shown(row)
-            sides[name] = {"split": SPLITS[survey.splits[row]], "source": source, "text": text}
+            sides[name] = {"split": SPLITS[survey.splits[row]], "source": place_of(source), "text": text}
         listed.append(sides | {"similarity": round(pair.similarity, 3)})
     return {"count": len(survey.clusters.leaks), "listed": listed}
 

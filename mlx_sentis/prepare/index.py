@@ -135,6 +135,11 @@ class RowIndex:
         return source, text, answer
 
 
+def place_of(source: str) -> str:
+    """Return `file:line` without the folders, as files of the run say it."""
+    return source.replace("\\", "/").rpartition("/")[2]
+
+
 def answer_of(row: Row) -> str:
     """Return a row's last turn as a line."""
     calls = [json.dumps(call.as_json(), ensure_ascii=False) for call in row.calls]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,10 +14,10 @@ from weights_bridge.compare import Array
 MOST_BINS = 40
 
 
-def length_bins(longest: int) -> Array:
-    """Return the edges of the bins up to the longest row: whole numbers of tokens, at most `MOST_BINS` of them."""
-    width = max(1, -(-longest // MOST_BINS))
-    return np.arange(0, longest + width + 1, width)
+def length_bins(shortest: int, longest: int) -> Array:
+    """Return the edges of bins from the shortest to the longest row: multiples of their width, about `MOST_BINS`."""
+    width = max(1, -(-(longest - shortest + 1) // MOST_BINS))
+    return np.arange(shortest // width * width, longest + width + 1, width)
 
 
 def plot_lengths(lengths: Mapping[str, Array], window: int, path: Path) -> None:
@@ -31,17 +32,21 @@ def plot_lengths(lengths: Mapping[str, Array], window: int, path: Path) -> None:
     every = np.concatenate([*shown.values()])
     figure, axes = canvas("Length of the prepared rows", "tokens in a row", "rows")
     names = [f"{split} ({len(rows)})" for split, rows in shown.items()]
-    bins = length_bins(int(every.max()))
+    bins = length_bins(int(every.min()), int(every.max()))
     axes.hist([*shown.values()], bins, stacked=True, color=COLOURS[: len(shown)], label=names, edgecolor="white")
-    marks = {f"median {np.median(every):g}": float(np.median(every))}
+    axes.set_ylim(0, axes.get_ylim()[1] * 1.08)
+    _mark(axes, f"median {np.median(every):g}", float(np.median(every)))
     if window < 1.5 * every.max():
-        marks[f"data.max_tokens {window}"] = window
-    top = axes.get_ylim()[1] * 1.08
-    axes.set_ylim(0, top)
-    for (name, at), align in zip(marks.items(), ("left", "right"), strict=False):
-        axes.axvline(at, color=INK, linestyle=(0, (5, 3)), linewidth=1.2)
-        offset = (4 if align == "left" else -4, -4)
-        axes.annotate(name, (at, top), offset, textcoords="offset points", ha=align, va="top", color=INK, fontsize=9.5)
-    axes.set_xlim(left=0)
+        _mark(axes, f"data.max_tokens {window}", window)
     axes.yaxis.get_major_locator().set_params(integer=True)
-    finish(figure, axes, path)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    finish(figure, axes, path, columns=len(shown))
+
+
+def _mark(axes: Any, name: str, at: float) -> None:
+    """Draw a dashed line with its name on the side where there is room."""
+    axes.axvline(at, color=INK, linestyle=(0, (5, 3)), linewidth=1.2)
+    left, right = axes.get_xlim()
+    side, gap = ("left", 4) if at < (left + right) / 2 else ("right", -4)
+    where = (at, axes.get_ylim()[1])
+    axes.annotate(name, where, (gap, -4), textcoords="offset points", ha=side, va="top", color=INK, fontsize=9.5)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mlx_sentis.prepare.findings import finding_lines
 from weights_bridge.errors import counted
 
 LISTED = 100  # rows of a table, and bad rows
 SHOWN = 60  # characters of a text
+NO_WINDOW = {"dropped": (), "dropped_rows": 0}  # nothing was tokenised
 LARGE_SHARE = 0.2  # of the rows, from which one group of near-duplicates is worth a remark
 
 
@@ -20,13 +22,20 @@ def report_text(facts: Mapping[str, Any]) -> str:
         *_size_parts(facts),
         "## Rows by class\n\n`none` is a row whose right answer is no call, `text` one without tools.",
         _table(["class", *facts["splits"]], _class_rows(facts)),
-        *_alike_parts(facts),
-        *_finding_parts(facts),
-        *_language_parts(facts),
-        *_left_out_parts(facts),
+        *text_parts(facts),
         *_section("To look at", _things_to_look_at(facts)),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def text_parts(facts: Mapping[str, Any]) -> list[str]:
+    """Return the sections that need no tokenizer: what is alike, signs of mistakes, languages, rows left out."""
+    return [
+        *_alike_parts(facts),
+        *_section("Signs of a wrong mapping or a damaged text", finding_lines(facts["findings"])),
+        *_language_parts(facts),
+        *_left_out_parts(facts),
+    ]
 
 
 def _size_parts(facts: Mapping[str, Any]) -> list[str]:
@@ -58,12 +67,11 @@ def _class_rows(facts: Mapping[str, Any]) -> list[list[Any]]:
 
 def _alike_parts(facts: Mapping[str, Any]) -> list[str]:
     near, twice = facts["near_duplicates"], sum(facts["repeated_rows"].values())
-    lines = [f"{counted(twice, 'row')} repeat an earlier row of their split, answer and all"]
+    lines = [f"rows that repeat an earlier one of their split, answer and all: {twice}"]
     if near["threshold"] < 1:
-        groups = counted(near["groups"], "group")
         lines.append(
-            f"{counted(near['rows'], 'row')} in {groups} say almost the same as another (data.near_duplicate = "
-            f"{near['threshold']:g}); a group is never cut through"
+            f"rows that say almost the same as another (data.near_duplicate = {near['threshold']:g}): {near['rows']}, "
+            f"in {counted(near['groups'], 'group')}; a group is never cut through"
         )
     if (largest := near["largest"]) and largest["rows"] > 2:
         lines.append(
@@ -90,14 +98,6 @@ def _leak_lines(leaks: Mapping[str, Any]) -> list[str]:
     return lines + _rest(leaks["count"], len(leaks["listed"]), "near-duplicates across splits")
 
 
-def _finding_parts(facts: Mapping[str, Any]) -> list[str]:
-    lines = []
-    for finding in facts["findings"]:
-        lines.append(f"**{finding['name']}** in {counted(finding['rows'], 'row')}: {finding['means']}")
-        lines += [f"  - {example}" for example in finding["examples"]]
-    return _section("Signs of a wrong mapping or a damaged text", lines)
-
-
 def _language_parts(facts: Mapping[str, Any]) -> list[str]:
     found = facts["languages"]
     languages = ", ".join(f"{name} {count}" for name, count in found["languages"].items())
@@ -107,7 +107,7 @@ def _language_parts(facts: Mapping[str, Any]) -> list[str]:
 
 
 def _left_out_parts(facts: Mapping[str, Any]) -> list[str]:
-    bad, window = facts["bad_rows"], facts["window"]
+    bad, window = facts["bad_rows"], facts.get("window", NO_WINDOW)
     lines = [f"{file}: {counted(count, 'bad row')}" for file, count in bad["by_file"].items()]
     lines += [f"{one['source']}: {one['reason']}" for one in bad["listed"][:LISTED]]
     lines += _rest(bad["count"], min(LISTED, len(bad["listed"])), "bad rows")

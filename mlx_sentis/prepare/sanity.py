@@ -9,16 +9,15 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from mlx_sentis.prepare.findings import SHOWN_CHARACTERS, Finding, Findings, shown
 from mlx_sentis.prepare.index import answer_of
 from mlx_sentis.prepare.rows import Row
 from mlx_sentis.prepare.tools import NONE
 
-SHOWN_ROWS, SHOWN_CHARACTERS = 5, 80
 ROWS_FOR_A_PATTERN = 10  # fewer rows show no pattern of the whole set
 FIELDS = "instruction|input|output|question|answer|prompt|completion|response|context|text|query|user|assistant|system"
 PLACEHOLDER = re.compile(rf"\{{\{{?\s*(?:{FIELDS})\s*\}}?\}}|%\((?:{FIELDS})\)s|<(?:{FIELDS})>", re.IGNORECASE)
@@ -52,29 +51,11 @@ MEANINGS = {
 }
 
 
-@dataclass
-class Finding:
-    """Rows that show one sign.
-
-    Attributes:
-        name: a key of `MEANINGS`.
-        rows: how many show it.
-        examples: `file:line: the text around it`, the first few.
-    """
-
-    name: str
-    rows: int = 0
-    examples: list[str] = field(default_factory=list)
-
-    def as_json(self) -> dict[str, Any]:
-        return {"name": self.name, "means": MEANINGS[self.name], "rows": self.rows, "examples": self.examples}
-
-
 class Sanity:
     """Looks at rows as they stream by, and at the whole at the end."""
 
     def __init__(self) -> None:
-        self._found = {name: Finding(name) for name in MEANINGS}
+        self._findings = Findings(MEANINGS)
         self._prompt_lengths, self._answer_lengths = array("I"), array("I")
         self._sources_of_longest: dict[str, tuple[int, str]] = {}
         self._firsts: tuple[str, str] | None = None
@@ -85,7 +66,7 @@ class Sanity:
         """Look at one row."""
         prompt, answer = row.user_text, answer_of(row)
         for name, excerpt in signs_of(row, prompt, answer):
-            self._note(name, row.source, excerpt)
+            self._findings.note(name, row.source, excerpt)
         self._prompt_lengths.append(len(prompt))
         self._answer_lengths.append(len(answer))
         for what, text in (("prompt", prompt), ("answer", answer)):
@@ -99,16 +80,15 @@ class Sanity:
             self._asking_prompts += prompt.endswith("?")
             self._asking_answers += answer.endswith("?")
 
-    def _note(self, name: str, source: str, excerpt: str, rows: int = 1) -> None:
-        finding = self._found[name]
-        finding.rows += rows
-        if len(finding.examples) < SHOWN_ROWS:
-            finding.examples.append(f"{source}: {excerpt}")
-
     def findings(self) -> list[Finding]:
         """Return what was found, in the order of `MEANINGS`. To be asked once, behind the last row."""
         self._look_at_the_whole()
-        return [finding for finding in self._found.values() if finding.rows]
+        return self._findings.found()
+
+    def lengths(self) -> dict[str, dict[str, int]]:
+        """Return the least, median and most characters of prompts and answers."""
+        found = {"prompt": self._prompt_lengths, "answer": self._answer_lengths}
+        return {what: spread(np.array(lengths, np.int64)) for what, lengths in found.items()}
 
     def _look_at_the_whole(self) -> None:
         rows = len(self._prompt_lengths)
@@ -116,13 +96,13 @@ class Sanity:
             return
         prompt, answer = self._firsts
         if self._constant_prompt and prompt:
-            self._note("constant prompt", "every row", shown(prompt), rows)
+            self._findings.note("constant prompt", "every row", shown(prompt), rows)
         if self._constant_answer:
-            self._note("constant answer", "every row", shown(answer), rows)
+            self._findings.note("constant answer", "every row", shown(answer), rows)
         asking = self._asking_answers
         if self._text_rows >= ROWS_FOR_A_PATTERN and asking > 5 * self._asking_prompts and 2 * asking > self._text_rows:
             excerpt = f"{asking} answers and {self._asking_prompts} prompts end in a question mark"
-            self._note("prompt and answer look swapped", "all rows", excerpt, asking)
+            self._findings.note("prompt and answer look swapped", "all rows", excerpt, asking)
         for what, lengths in (("prompt", self._prompt_lengths), ("answer", self._answer_lengths)):
             self._look_at_lengths(what, np.array(lengths))
 
@@ -132,11 +112,17 @@ class Sanity:
         if longest > max(SWALLOWED_CHARACTERS, SWALLOWED_TIMES * median):
             rows = int((lengths > max(SWALLOWED_CHARACTERS, SWALLOWED_TIMES * median)).sum())
             excerpt = f"its {what} has {longest} characters, the median is {median:g}"
-            self._note("one text swallows others", source, excerpt, rows)
+            self._findings.note("one text swallows others", source, excerpt, rows)
         at_longest = int((lengths == longest).sum())
         if longest in CUT_LENGTHS and at_longest >= 3:
             excerpt = f"its {what} and {at_longest - 1} others have {longest} characters, none has more"
-            self._note("texts cut at one length", source, excerpt, at_longest)
+            self._findings.note("texts cut at one length", source, excerpt, at_longest)
+
+
+def spread(values: Any) -> dict[str, int]:
+    """Return the least, the (lower) median and the most of whole numbers, all 0 where there are none."""
+    ordered = np.sort(values) if len(values) else np.zeros(1, np.int64)
+    return {"least": int(ordered[0]), "median": int(ordered[(len(ordered) - 1) // 2]), "most": int(ordered[-1])}
 
 
 def signs_of(row: Row, prompt: str, answer: str) -> Iterator[tuple[str, str]]:
@@ -182,8 +168,3 @@ def around(text: str, match: re.Match[str]) -> str:
     """Return a match with some of the text around it, as one line."""
     start = max(0, match.start() - SHOWN_CHARACTERS // 4)
     return ("…" if start else "") + shown(text[start:])
-
-
-def shown(text: str) -> str:
-    """Return the beginning of a text as one line."""
-    return repr(text[:SHOWN_CHARACTERS]) + ("…" if len(text) > SHOWN_CHARACTERS else "")

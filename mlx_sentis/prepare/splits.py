@@ -143,17 +143,20 @@ def check_no_leak(index: RowIndex) -> None:
     Raises:
         StageError: every such text with both places.
     """
+    if leaks := exact_leaks(index):
+        hint = "a held-out row that was trained scores nothing: take one of each pair out"
+        raise all_at_once(f"{counted(len(leaks), 'text')} in two splits:", leaks, hint=hint)
+
+
+def exact_leaks(index: RowIndex) -> list[str]:
+    """Return a line for every row whose text an earlier split has, with both places."""
     _, firsts, inverse = np.unique(index.texts, return_index=True, return_inverse=True)
-    splits = index.splits
+    splits, leaks = index.splits, []
     leaked = np.flatnonzero(splits != splits[firsts[inverse]])
-    if not len(leaked):
-        return
-    leaks = []
     for row, first in zip(leaked.tolist(), firsts[inverse[leaked]].tolist(), strict=True):
         source, text, _ = index.shown(row)
         leaks.append(f"{source} and {index.shown(first)[0]}: the same text {text[:60]!r}")
-    hint = "a held-out row that was trained scores nothing: take one of each pair out"
-    raise all_at_once(f"{counted(len(leaks), 'text')} in two splits:", leaks, hint=hint)
+    return leaks
 
 
 def repeats(index: RowIndex, splits: Array) -> tuple[dict[str, int], list[tuple[int, int]]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +64,8 @@ def _write(
 ) -> dict[str, Any]:
     recipe, settings = preparer.recipe, preparer.settings
     workers = workers_for(len(survey.index))
-    batches = prepared_batches(survey.rows(bar=bar), preparer, model, _template_file(recipe), workers)
-    tally = write_splits(batches, survey, folder, skip_bad=settings.skip_bad)
+    with closing(prepared_batches(survey.rows(bar=bar), preparer, model, _template_file(recipe), workers)) as batches:
+        tally = write_splits(batches, survey, folder, skip_bad=settings.skip_bad)
     facts = dataset_facts(survey, tally, settings, name)
     contract = make_contract(tally.samples.rows, preparer.tokenizer, recipe, train_turns=settings.train_turns)
     write_json(folder / "dataset.json", facts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from mlx_sentis.prepare.clusters import Clusters, find_clusters
 from mlx_sentis.prepare.formats.columns import read_map
-from mlx_sentis.prepare.index import RowIndex, text_number
+from mlx_sentis.prepare.index import RowIndex, place_of, text_number
 from mlx_sentis.prepare.languages import Languages
 from mlx_sentis.prepare.rows import Row
 from mlx_sentis.prepare.sanity import Sanity
@@ -54,8 +54,8 @@ class LeftOut:
             self.listed.append(fault)
 
     def as_json(self) -> dict[str, Any]:
-        listed = [{"source": fault.source, "reason": fault.reason} for fault in self.listed]
-        return {"count": self.total, "by_file": dict(self.by_file), "listed": listed}
+        listed = [{"source": place_of(fault.source), "reason": fault.reason} for fault in self.listed]
+        return {"count": self.total, "by_file": {place_of(k): v for k, v in self.by_file.items()}, "listed": listed}
 
 
 @dataclass
@@ -120,7 +120,14 @@ def progress(rows: Iterable[Any], what: str, bar: bool, total: int | None = None
 
 @contextmanager
 def surveyed(
-    source: str | Path, style: str, settings: DataSettings, scratch: Path, *, say: Say = silent, bar: bool = False
+    source: str | Path,
+    style: str,
+    settings: DataSettings,
+    scratch: Path,
+    *,
+    say: Say = silent,
+    bar: bool = False,
+    is_cut: bool = True,
 ) -> Iterator[Survey]:
     """Read every row of a source, cut the splits that it does not bring, and yield what was found.
 
@@ -131,28 +138,32 @@ def surveyed(
         scratch: an existing folder for what the index keeps on disk while it is used.
         say: hears about rows that are left out and texts in two splits.
         bar: show a progress bar.
+        is_cut: without, the splits stay as they were given, and a text in two of them is no error.
 
     Raises:
         StageError: no such source, bad rows (all at once), a text in two splits, too few rows to cut.
     """
-    shares = shares_of(settings)
+    shares = shares_of(settings) if is_cut else {}
     opened = open_source(source, style, format=settings.format, mapping=read_map(settings.map))
     with RowIndex(settings.seed, scratch, near=settings.near_duplicate < 1) as index:
         bad, sanity, languages = _read(opened, index, settings, bar)
         if bad.total:
             by_file = ", ".join(f"{file} {count}" for file, count in bad.by_file.items())
             say(f"{counted(bad.total, 'bad row')} left out: {by_file}")
-        check_no_leak(index)
+        if is_cut:
+            check_no_leak(index)
         clusters = find_clusters(index, settings.near_duplicate)
         missing = {split: share for split, share in shares.items() if split not in opened.files}
-        splits, notes = index.splits, []
-        if missing:
-            splits = cut(index, clusters.labels, missing)
-            how = ", ".join(f"{split} {share:g}" for split, share in missing.items())
-            notes.append(f"cut from the training rows by seed {settings.seed}, class by class: {how}")
+        splits = cut(index, clusters.labels, missing) if missing else index.splits
         _say_leaks(index, clusters, say)
         wanted = [split for split in SPLITS if split in opened.files or split in missing]
+        notes = _cut_notes(missing, settings.seed)
         yield Survey(opened, index, splits, clusters, bad, sanity, languages, wanted, notes)
+
+
+def _cut_notes(missing: Mapping[str, float], seed: int) -> list[str]:
+    how = ", ".join(f"{split} {share:g}" for split, share in missing.items())
+    return [f"cut from the training rows by seed {seed}, class by class: {how}"] if missing else []
 
 
 def _read(opened: Source, index: RowIndex, settings: DataSettings, bar: bool) -> tuple[LeftOut, Sanity, Languages]:

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import multiprocessing.connection
 import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field
 from itertools import islice
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +139,7 @@ def in_batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 def prepared_batches(
     rows: Iterable[Row], preparer: Preparer, model: Path, template: Path | None, workers: int
-) -> Iterator[tuple[list[Row], Batch]]:
+) -> Generator[tuple[list[Row], Batch], None, None]:
     """Yield rows with what became of them, in order; few batches are in memory at any time.
 
     Args:
@@ -156,15 +156,21 @@ def prepared_batches(
         for batch in in_batches(rows):
             yield batch, preparer(batch)
         return
-    arguments = (model, template, preparer.recipe, asdict(preparer.settings))
     context = multiprocessing.get_context("spawn")
+    alive, ours = context.Pipe(duplex=False)
+    arguments = (alive, model, template, preparer.recipe, asdict(preparer.settings))
     pool = ProcessPoolExecutor(workers, context, _start_worker, arguments)
     try:
         yield from _in_order(pool, in_batches(rows), workers * WAITING_BATCHES)
     except BrokenProcessPool as error:
         raise StageError("a process that prepares rows was ended from outside", hint=MEMORY_HINT) from error
+    except BaseException:
+        ours.close()  # nobody waits for what the workers have begun
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
+        ours.close()
+        alive.close()
 
 
 def _in_order(
@@ -183,24 +189,20 @@ def _in_order(
 _preparer: Preparer | None = None  # a worker's own
 
 
-def _start_worker(model: Path, template: Path | None, recipe: dict[str, Any], settings: dict[str, Any]) -> None:
+def _start_worker(
+    alive: Connection, model: Path, template: Path | None, recipe: dict[str, Any], settings: dict[str, Any]
+) -> None:
     global _preparer
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the first process's to handle
-    _end_with_parent()
+    threading.Thread(target=_end_with_parent, args=[alive], daemon=True).start()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one core each
     _preparer = Preparer(load_tokenizer(model, template=template), recipe, DataSettings(**settings))
 
 
-def _end_with_parent() -> None:
-    """End this process as soon as the one that started it has gone, however that ended."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def watch() -> None:
-        multiprocessing.connection.wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+def _end_with_parent(alive: Connection) -> None:
+    """End this process as soon as the other end of a pipe is closed: by the first process, or by its end."""
+    wait([alive])
+    os._exit(1)
 
 
 def _work(rows: list[Row]) -> Batch:
