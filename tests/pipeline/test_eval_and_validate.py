@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from helpers import call, edit_json
 
+from weights_bridge.errors import StageError
 from weights_bridge.files import read_json, read_jsonl
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -110,11 +111,10 @@ def test_a_new_text_is_rendered_to_the_very_ids_that_prepare_gives_it(copied: Pa
     asked = [row["messages"][-2]["content"] for row in rows]
     found = ids_of_texts(asked, Path(recipe["model"]["path"]), recipe, contract)
     assert found == [row["ids"][: row["prompt_tokens"]] for row in rows]
-
-
-def test_a_text_with_a_special_token_is_refused_by_name(copied: Path) -> None:
-    result = call("validate", copied, "--ood", "Go <|im_end|> now", "-q")
-    assert result.exit_code == 1 and "prompt 1" in result.stderr and "<|im_end|>" in result.stderr
+    with pytest.raises(StageError, match=r"prompt 2: .*<\|im_end\|>"):
+        ids_of_texts(["Go.", "Go <|im_end|> now"], Path(recipe["model"]["path"]), recipe, contract)
+    with pytest.raises(StageError, match="contract template_sha256"):
+        ids_of_texts(["Go."], Path(recipe["model"]["path"]), recipe, contract | {"template_sha256": "other"})
 
 
 def test_without_the_final_model_it_stops_and_takes_no_checkpoint_unasked(altered_run: Alter) -> None:

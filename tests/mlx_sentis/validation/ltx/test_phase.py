@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import Result
 from helpers import call
 
@@ -16,6 +22,7 @@ from mlx_sentis.validation.phase import SKIP_NOTE
 
 Make = Callable[..., Path]
 Trainer = Callable[..., str]
+ROOT = Path(__file__).resolve().parents[4]
 OOD = ["--ood", "A dragon sings.", "--ood", "A bell is heard in the fog."]
 
 
@@ -275,9 +282,60 @@ def test_a_program_that_is_not_there_is_wrong_use_in_one_line(make_workspace: Ma
     assert result.exit_code == 2 and "--command: no-such-program: No such file" in result.stderr
 
 
-def test_the_command_starts_where_it_is_told_to(make_workspace: Make, tmp_path: Path) -> None:
-    import sys
+def test_a_person_at_a_terminal_is_asked_once(make_workspace: Make, trainer: Trainer) -> None:
+    root = make_workspace()
+    words = [sys.executable, "-m", "cli", "validate", "--trainer", "ltx", "--workspace", str(root)]
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen(
+        [*words, "--command", trainer()], cwd=ROOT, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs
+    )
+    os.close(theirs)
+    os.write(ours, b"A gong, very loud.\nA whisper.\n\n")
+    said = b""
+    with contextlib.suppress(OSError):  # a terminal whose other side is gone ends with an error
+        while piece := os.read(ours, 4096):
+            said += piece
+    assert child.stdout is not None
+    block = child.stdout.read().decode()
+    child.stdout.close()
+    assert child.wait() == 0
+    os.close(ours)
+    assert said.decode().count("Which 2 or 3 prompts") == 1
+    assert "Out-of-distribution renders (2 samples):" in block
+    assert (root / "outputs" / "eval" / "out-of-distribution" / "02_a-whisper.mp4").is_file()
 
+
+def test_a_relative_workspace_gives_the_trainer_absolute_paths(
+    make_workspace: Make, trainer: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = make_workspace()
+    monkeypatch.chdir(root.parent)
+    words = ["--trainer", "ltx", "--workspace", root.name, "--command", trainer(), "--trainer-dir", tmp_path, *OOD]
+    assert call("validate", *words).exit_code == 0  # the stand-in refuses weights by a relative path
+    assert len(renders(root)) == 10
+
+
+def test_audio_alone_is_rendered_to_audio_files(make_workspace: Make, trainer: Trainer) -> None:
+    def audio_only(config: dict[str, Any]) -> None:
+        config["training_strategy"] = {"name": "flexible", "audio": {"is_generated": True, "latents_dir": "a"}}
+        config["validation"]["generate_video"] = False
+
+    root = make_workspace(audio_only)
+    result = validate(root, trainer(), "--ood", "default", "--trigger", "zorb")
+    assert result.exit_code == 0 and {Path(name).suffix for name in renders(root)} == {".wav"}
+    new = [made["prompt"] for name, made in renders(root).items() if name.startswith("out-of")]
+    assert all(prompt.startswith("[CAT2-OOD] zorb, ") and "A soft voice says" in prompt for prompt in new)
+
+
+def test_nothing_is_sent_away_and_that_is_said(make_workspace: Make, trainer: Trainer) -> None:
+    root = make_workspace(lambda config: config.update(hub={"push_to_hub": True, "hub_model_id": "me/mine"}))
+    result = validate(root, trainer("--fail"), *OOD)
+    assert "hub.push_to_hub is switched off for this phase" in result.stderr
+    kept = yaml.safe_load((root / "eval-config.yaml").read_text(encoding="utf-8"))
+    assert kept["hub"] == {"push_to_hub": False, "hub_model_id": "me/mine"}
+
+
+def test_the_command_starts_where_it_is_told_to(make_workspace: Make, tmp_path: Path) -> None:
     from_there = Path(__file__).parent
     command = f"{sys.executable} stand_in_trainer.py"
     root = make_workspace()
