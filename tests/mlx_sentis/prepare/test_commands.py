@@ -1,4 +1,4 @@
-"""`prepare` and `show-mask` as a user calls them."""
+"""`prepare` as a user calls it."""
 
 from __future__ import annotations
 
@@ -76,51 +76,6 @@ def test_what_cannot_be_done_is_said_without_a_traceback(
     assert wanted in result.stderr
     assert result.stdout == ""
     assert not (tmp_path / "run").exists()
-
-
-def test_show_mask_prints_every_token_and_its_mark(run: Path, llama: Any) -> None:
-    row = json.loads((run / "data" / "holdout.jsonl").read_text().split("\n")[2])
-    lines = call(show_mask, run, "--split", "holdout", "--row", 3).stdout.splitlines()
-    trained = sum(stop - start for start, stop in row["trained"])
-    assert lines[0] == f"holdout-0003 (holdout.jsonl:3): {len(row['ids'])} tokens, {trained} trained (●)"
-    assert len(lines) == 1 + len(row["ids"])
-    assert sum("●" in line for line in lines[1:]) == trained
-    assert lines[-2].split()[1:] == ["●", str(llama.recipe["stop_ids"][0]), "'<|im_end|>'"]
-
-
-def test_show_mask_as_json_gives_the_same_tokens(run: Path) -> None:
-    document = json.loads(call(show_mask, run / "data", "--json").stdout)
-    row = json.loads((run / "data" / "train.jsonl").read_text().split("\n")[0])
-    assert [token["id"] for token in document["tokens"]] == row["ids"]
-    start, stop = row["trained"][0]
-    assert [token["index"] for token in document["tokens"] if token["trained"]] == list(range(start, stop))
-    assert "".join(token["text"] for token in document["tokens"]) == row["text"]
-
-
-def test_show_mask_colours_trained_tokens_on_a_terminal(run: Path) -> None:
-    result = CliRunner().invoke(show_mask, [str(run)], color=True)
-    assert "\x1b[32m" in result.stdout
-    assert "\x1b[" not in call(show_mask, run).stdout
-
-
-@pytest.mark.parametrize(
-    ("words", "wanted"),
-    [
-        (("--row", "0"), "--row takes 1 to 240"),
-        (("--row", "241"), "no row 241"),
-        (("--split", "test"), "unknown split 'test'"),
-    ],
-)
-def test_show_mask_names_what_is_not_there(run: Path, words: tuple[str, ...], wanted: str) -> None:
-    result = call(show_mask, run, *words)
-    assert result.exit_code == 1
-    assert wanted in result.stderr
-
-
-def test_show_mask_without_data_says_what_to_run(tmp_path: Path) -> None:
-    result = call(show_mask, tmp_path)
-    assert result.exit_code == 1
-    assert "mlx-sentis prepare" in result.stderr
 
 
 def test_the_commands_load_no_framework_until_they_run() -> None:
