@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
+from mlx_sentis.prepare.masks import prepared_rows
 from mlx_sentis.prepare.rows import Row
 from mlx_sentis.prepare.sources import Fault, load_source, open_source
 from weights_bridge.errors import StageError
@@ -34,6 +33,24 @@ def test_byte_order_mark_and_line_ends_change_no_row(tmp_path: Path, end: bytes,
     file.write_bytes(mark + LINE + end + LINE + end)
     assert messages_of(file) == [GOOD["messages"]] * 2
     assert [row.source for row in load(file)] == [f"{file}:1", f"{file}:2"]
+
+
+def test_line_ends_and_the_byte_order_mark_change_no_token(tmp_path: Path, llama: Any) -> None:
+    ids = []
+    for number, (mark, end) in enumerate([(b"", b"\n"), (codecs.BOM_UTF8, b"\r\n"), (b"", b"\r")]):
+        file = tmp_path / f"{number}.jsonl"
+        file.write_bytes(mark + LINE + end + b"\n" + LINE + end)
+        ids.append([row.ids for row in prepared_rows(load(file), llama.tokenizer, llama.recipe)])
+    assert ids[0] == ids[1] == ids[2]
+
+
+def test_an_empty_text_row_is_a_fault_of_its_line_and_costs_no_other_row(jsonl: Any) -> None:
+    file = jsonl([{"text": "Once."}, {"text": ""}, {"text": "Twice."}])
+    found = list(open_source(file, "system-block").rows("train"))
+    assert found[1] == Fault(f"{file}:2", "text: the text is empty")
+    assert [row.user_text for row in found if isinstance(row, Row)] == ["Once.", "Twice."]
+    with pytest.raises(StageError, match=r"rows\.jsonl:2: text: the text is empty"):
+        load(file)
 
 
 def test_a_missing_last_line_end_loses_no_row(tmp_path: Path) -> None:
@@ -268,73 +285,3 @@ def test_a_broken_tools_file_is_named(jsonl: Any, value: str) -> None:
     jsonl([value], "tools.json")
     with pytest.raises(StageError, match=r"tools\.json: "):
         load(jsonl([GOOD]))
-
-
-WORDS = b'{ } [ ] " , : null NaN 1e999 "messages" "role" "user" "content" "prompt" "completion" "\\ud800"'
-PIECES = st.sampled_from(
-    [*WORDS.split(b" "), codecs.BOM_UTF8, b"\n", b"\r", b"\r\n", b" ", b"\xff", LINE],
-)
-FUZZ = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-@FUZZ
-@given(st.one_of(st.binary(max_size=200), st.lists(PIECES, max_size=40).map(b"".join)))
-def test_arbitrary_bytes_give_rows_or_one_stage_error(tmp_path: Path, content: bytes) -> None:
-    file = tmp_path / "fuzz.jsonl"
-    file.write_bytes(content)
-    try:
-        rows = load(file)
-    except StageError:
-        return
-    assert rows
-
-
-@FUZZ
-@given(st.lists(st.sampled_from([LINE, b"", b"{", b"5", b"\xff"]), min_size=1, max_size=30))
-def test_no_line_is_lost_without_a_word(tmp_path: Path, content: list[bytes]) -> None:
-    file = tmp_path / "fuzz.jsonl"
-    file.write_bytes(b"\n".join(content) + b"\n")
-    try:
-        source = open_source(file, "system-block")
-    except StageError:
-        assert LINE not in content or len(content) == 1
-        return
-    for _ in range(2):  # restartable
-        rows = list(source.rows("train"))
-        assert len(rows) + source.blank_lines.get(file.name, 0) == len(content)
-        assert sum(isinstance(row, Row) for row in rows) == content.count(LINE)
-        assert sum(isinstance(row, Fault) for row in rows) == sum(line not in (LINE, b"") for line in content)
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(
-            st.sampled_from(
-                ["role", "content", "name", "function", "arguments", "tool_calls", "parameters", "properties"]
-            )
-            | st.text(max_size=3),
-            inner,
-            max_size=4,
-        )
-    ),
-    max_leaves=12,
-)
-MESSAGE = st.fixed_dictionaries(
-    {"role": st.sampled_from(["user", "assistant", "system", "tool"]) | JSON},
-    optional={"content": st.just("hi") | JSON, "tool_calls": st.lists(JSON, max_size=2) | JSON},
-)
-KEYS = {"user": JSON, "call": JSON, "prompt": JSON, "completion": JSON, "tools": st.lists(JSON, max_size=2) | JSON}
-KEYS["messages"] = st.lists(MESSAGE, max_size=4) | JSON
-
-
-@FUZZ
-@given(st.lists(st.fixed_dictionaries({}, optional=KEYS), min_size=1, max_size=4))
-def test_arbitrary_json_rows_give_rows_or_one_stage_error(tmp_path: Path, rows: list[Any]) -> None:
-    file = tmp_path / "fuzz.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    try:
-        assert len(load(file)) == len(rows)
-    except StageError as error:
-        assert str(file) in error.message
