@@ -116,7 +116,7 @@ def test_all_faults_of_a_source_are_told_at_once(tmp_path: Path) -> None:
         "  train.batch_rows: found True, wanted a whole number",
         "  train.epochs: found 2.5, wanted a whole number",
         "  train.learning_rate: found 'fast', wanted a number",
-        "  train.schedule: found 'step', wanted one of constant, linear, cosine",
+        "  train.schedule: found 'step', wanted one of constant, linear, cosine, inverse",
         "  train.share_prefix: found 1, wanted true or false",
         "  unknown key 'eval.qqq'; known: eval.max_new_tokens, eval.rows",
     ]

@@ -1,0 +1,197 @@
+"""Optimisers against torch's (in a child, as MLX and torch never meet) or their papers; schedules by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from mlx_sentis.training.optimisers import inverse_schedule, learning_rate_schedule, make_optimizer
+from weights_bridge.errors import StageError
+from weights_bridge.settings import TrainSettings
+
+RNG = np.random.default_rng(5)
+START = {"matrix": RNG.standard_normal((4, 6)).astype(np.float32), "vector": RNG.standard_normal(5).astype(np.float32)}
+GRADIENTS = [{k: RNG.standard_normal(v.shape).astype(np.float32) for k, v in START.items()} for _ in range(4)]
+PLAIN: dict[str, Any] = {"learning_rate": 0.01, "schedule": "constant", "warmup_updates": 0}
+TORCH = """
+import json, sys
+import torch
+request = json.load(sys.stdin)
+p = {k: torch.nn.Parameter(torch.tensor(v)) for k, v in request["start"].items()}
+optimizer = getattr(torch.optim, request["kind"])(list(p.values()), **request["settings"])
+for gradients in request["gradients"]:
+    for name, gradient in gradients.items():
+        p[name].grad = torch.tensor(gradient)
+    if request["clip"]:
+        torch.nn.utils.clip_grad_norm_(list(p.values()), request["clip"])
+    optimizer.step()
+json.dump({k: v.tolist() for k, v in p.items()}, sys.stdout)
+"""
+
+
+def ours(updates: int = 4, clip: float = 0.0, **settings: Any) -> dict[str, Any]:
+    optimizer, _ = make_optimizer(TrainSettings(**(PLAIN | settings)), updates)
+    values: Any = {k: mx.array(v) for k, v in START.items()}
+    optimizer.init(values)
+    for gradients in GRADIENTS[:updates]:
+        given: Any = {k: mx.array(v) for k, v in gradients.items()}
+        if clip:
+            from mlx.optimizers import clip_grad_norm
+
+            given, _ = clip_grad_norm(given, clip)
+        values = optimizer.apply_gradients(given, values)
+    return {k: np.array(v) for k, v in values.items()}
+
+
+def torchs(kind: str, clip: float = 0.0, **settings: Any) -> dict[str, Any]:
+    start = {k: v.tolist() for k, v in START.items()}
+    gradients = [{k: v.tolist() for k, v in one.items()} for one in GRADIENTS]
+    request = {"kind": kind, "settings": settings, "start": start, "gradients": gradients, "clip": clip}
+    child = subprocess.run([sys.executable, "-c", TORCH], input=json.dumps(request), capture_output=True, text=True)
+    assert child.returncode == 0, child.stderr
+    return {k: np.asarray(v, np.float32) for k, v in json.loads(child.stdout).items()}
+
+
+def assert_close(found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    for name in wanted:
+        np.testing.assert_allclose(found[name], wanted[name], rtol=2e-6, atol=2e-7, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "torch_settings"),
+    [
+        ("AdamW", {"weight_decay": 0.1}, {"lr": 0.01, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.1}),
+        (
+            "Adam",
+            {"optimizer": "adam", "beta1": 0.8, "beta2": 0.95, "epsilon": 1e-6},
+            {"lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-6},
+        ),
+        (
+            "SGD",
+            {"optimizer": "sgd", "momentum": 0.7, "weight_decay": 0.1},
+            {"lr": 0.01, "momentum": 0.7, "weight_decay": 0.1},
+        ),
+    ],
+)
+def test_four_updates_equal_torchs(kind: str, settings: dict[str, Any], torch_settings: dict[str, Any]) -> None:
+    assert_close(ours(**settings), torchs(kind, **torch_settings))
+
+
+def test_clipping_scales_by_one_norm_over_all_tensors_as_torch_does() -> None:
+    clipped = ours(clip=0.5, optimizer="sgd", momentum=0.0)
+    assert_close(clipped, torchs("SGD", clip=0.5, lr=0.01))
+    assert np.abs(clipped["matrix"] - ours(optimizer="sgd", momentum=0.0)["matrix"]).max() > 1e-3
+
+
+def test_lions_first_update_is_the_sign_after_a_decoupled_decay() -> None:
+    # Chen et al. 2023, arXiv 2302.06675, algorithm 2
+    wanted = {k: v * (1 - 0.01 * 0.1) - 0.01 * np.sign(GRADIENTS[0][k]) for k, v in START.items()}
+    assert_close(ours(1, optimizer="lion", weight_decay=0.1), wanted)
+
+
+def test_adafactors_first_update_is_the_gradient_over_its_factored_size() -> None:
+    # Shazeer and Stern 2018, arXiv 1804.04235, algorithm 4 with beta2 = 1 - t^-0.8 (0 at t = 1) and clipping at 1
+    def rule(value: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+        square = gradient.astype(np.float64) ** 2 + 1e-30
+        if square.ndim == 2:
+            square = np.outer(square.mean(1), square.mean(0)) / square.mean()
+        update = gradient / np.sqrt(square)
+        return value - 0.01 * update / max(1.0, float(np.sqrt((update**2).mean())))
+
+    assert_close(ours(1, optimizer="adafactor"), {k: rule(v, GRADIENTS[0][k]) for k, v in START.items()})
+
+
+def test_muons_first_update_of_a_matrix_is_nearly_orthogonal_and_a_vectors_is_adamws() -> None:
+    found = ours(1, optimizer="muon", momentum=0.95)
+    moved = (START["matrix"] - found["matrix"]) / 0.01
+    # five Newton-Schulz steps bring singular values into about [0.7, 1.2] (the author's own figure)
+    singular = np.linalg.svd(moved, compute_uv=False)
+    assert (singular > 0.6).all()
+    assert (singular < 1.3).all()
+    np.testing.assert_allclose(found["vector"], ours(1)["vector"], rtol=1e-6)
+    assert np.abs(moved - np.sign(GRADIENTS[0]["matrix"])).max() > 0.1  # AdamW's would be the sign
+
+
+def test_muon_goes_on_as_adamw_for_vectors_over_several_updates() -> None:
+    np.testing.assert_allclose(ours(4, optimizer="muon")["vector"], ours(4)["vector"], rtol=1e-6)
+
+
+def test_a_decay_that_adam_does_not_have_is_refused_and_not_ignored() -> None:
+    with pytest.raises(StageError, match="adam has none"):
+        make_optimizer(TrainSettings(optimizer="adam", weight_decay=0.1), 4)
+
+
+# --- schedules
+
+
+def rates(updates: int, **settings: Any) -> list[float]:
+    schedule = learning_rate_schedule(TrainSettings(**({"learning_rate": 1.0} | settings)), updates)
+    return [float(schedule(mx.array(k)).item()) for k in range(updates)]  # pyright: ignore[reportArgumentType]
+
+
+def test_the_rate_rises_in_equal_parts_and_reaches_its_height_after_the_warm_up() -> None:
+    np.testing.assert_allclose(rates(8, schedule="constant", warmup_updates=3), [0.25, 0.5, 0.75, *[1.0] * 5])
+
+
+def test_a_linear_schedule_would_reach_zero_after_the_last_update() -> None:
+    np.testing.assert_allclose(rates(6, schedule="linear", warmup_updates=2), [1 / 3, 2 / 3, 1, 0.75, 0.5, 0.25])
+
+
+def test_a_cosine_schedule_is_half_a_cosine() -> None:
+    wanted = [1 / 2, *(0.5 * (1 + math.cos(math.pi * k / 4)) for k in range(4))]
+    np.testing.assert_allclose(rates(5, schedule="cosine", warmup_updates=1), wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_a_schedule_falls_towards_the_final_rate(schedule: str) -> None:
+    found = rates(100, schedule=schedule, warmup_updates=0, final_learning_rate=0.25)
+    assert found == sorted(found, reverse=True)
+    assert found[-1] == pytest.approx(0.25, abs=0.01)
+    assert min(found) >= 0.25
+
+
+def test_without_warm_up_the_first_rate_is_the_height() -> None:
+    assert rates(4, schedule="cosine", warmup_updates=0)[0] == 1.0
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
+@pytest.mark.parametrize("updates", [1, 2, 4])
+def test_a_run_shorter_than_its_warm_up_still_reaches_the_height(schedule: str, updates: int) -> None:
+    found = rates(updates, schedule=schedule, warmup_updates=4)
+    assert found[-1] == pytest.approx(1.0)
+    assert found == sorted(found)
+
+
+def test_inverse_is_its_formula_with_a_warm_up_of_its_own() -> None:
+    schedule = inverse_schedule(1e-4, gamma=20.0, power=0.5, warmup=0.9, final=5e-5)
+    found = [float(schedule(mx.array(k)).item()) for k in range(100)]  # pyright: ignore[reportArgumentType]
+    wanted = [(1 - 0.9 ** (k + 1)) * max(5e-5, 1e-4 * (1 + k / 20) ** -0.5) for k in range(100)]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    settings: dict[str, Any] = {"schedule": "inverse", "inverse_gamma": 20.0, "warmup_updates": 50}
+    np.testing.assert_allclose(rates(10, **settings), [(1 + k / 20) ** -0.5 for k in range(10)], rtol=1e-6)
+
+
+# rates that the torch loop of a dashboard used in updates 0, 1, 2 and its last one, recorded in float64 from
+# underfit's own run (commit 98df6ed, torch 2.13.0): rate, gamma, power, warm-up, final, updates
+RECORDED = [
+    ((1e-4, 1e6, 0.5, 0.995, 0.0, 1200), (5.0e-07, 9.97499501e-07, 1.49251101e-06, 9.96960775246371e-05)),
+    ((2e-3, 1e6, 0.5, 0.9, 0.0, 40), (2.0e-04, 3.8e-04, 5.42e-04, 1.9703998116954178e-03)),
+    ((3e-5, 50.0, 0.7, 0.98, 2e-5, 300), (6.0e-07, 1.17164575e-06, 1.71646253e-06, 1.9953349886640975e-05)),
+]
+
+
+@pytest.mark.parametrize(("numbers", "wanted"), RECORDED)
+def test_inverse_gives_the_rates_that_a_dashboards_torch_loop_used(
+    numbers: tuple[float, ...], wanted: tuple[float, ...]
+) -> None:
+    schedule = inverse_schedule(*numbers[:5])
+    at = (0, 1, 2, int(numbers[5]) - 1)
+    found = [float(schedule(mx.array(k)).item()) for k in at]  # pyright: ignore[reportArgumentType]
+    np.testing.assert_allclose(found, wanted, rtol=2e-5)  # 1 - 0.995 in fp32 is good to 6e-6
