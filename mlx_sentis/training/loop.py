@@ -13,9 +13,9 @@ import mlx.core as mx
 import mlx.optimizers as optimizers
 
 from mlx_sentis.training import adapters, checkpoints, events
-from mlx_sentis.training.batches import Batch, epoch_order, make_batch, require_batch
+from mlx_sentis.training.batches import Batch, make_batch, plan_epoch, require_batch
 from mlx_sentis.training.definitions import CausalLM
-from mlx_sentis.training.prefix import shared_prefix_tokens
+from mlx_sentis.training.sharing import Sharing, sharing_of
 from mlx_sentis.training.step import StepResult, arrays_of, loss_of_batch, make_train_step, number
 from weights_bridge.errors import StageError
 from weights_bridge.settings import Settings, TrainSettings
@@ -122,9 +122,8 @@ class Trainer:
     def run(self, train: Rows, valid: Rows) -> Trained:
         """Train for `settings.train.epochs` and return what came of it."""
         started = time.monotonic()
-        prefix = shared_prefix_tokens(train) if self.settings.share_prefix and len(train) > 1 else 0
-        per_epoch = -(-len(train) // self.settings.batch_rows)
-        updates = per_epoch * self.settings.epochs
+        sharing = sharing_of(train, enabled=self.settings.share_prefix)
+        updates = sum(len(plan_epoch(train, self.settings, epoch)) for epoch in range(self.settings.epochs))
         self.schedule = learning_rate_schedule(self.settings, updates)
         optimizer = optimizers.AdamW(
             self.schedule,
@@ -134,13 +133,13 @@ class Trainer:
             bias_correction=True,  # as torch; MLX's default is off
         )
         train_step = make_train_step(self.model, optimizer, self.settings)
-        self._tell_started(train, prefix, updates)
+        self._tell_started(train, sharing.prefix_tokens, updates)
         for epoch in range(self.settings.epochs):
-            self._epoch(epoch, train, prefix, per_epoch, train_step)
+            self._epoch(epoch, train, sharing, train_step)
             self._end_of_epoch(epoch, valid, final=epoch + 1 == self.settings.epochs)
         seconds = time.monotonic() - started
         self.tell(events.Finished(self.step, round(seconds, 3), self.best[1]))
-        counts = (prefix, self.tokens_computed, self.tokens_plain)
+        counts = (sharing.prefix_tokens, self.tokens_computed, self.tokens_plain)
         return Trained(self.best[1], self.losses, self.valid_losses, *counts, seconds)
 
     def _tell_started(self, train: Rows, prefix: int, updates: int) -> None:
@@ -148,19 +147,20 @@ class Trainer:
         self.tell(events.Started(self.settings.seed, len(self.facts.targets), parameters, len(train), prefix, updates))
 
     def _epoch(
-        self, epoch: int, train: Rows, prefix: int, per_epoch: int, train_step: Callable[[Batch], StepResult]
+        self, epoch: int, train: Rows, sharing: Sharing, train_step: Callable[[Sequence[Batch]], StepResult]
     ) -> None:
-        self.tell(events.EpochStarted(epoch, self.step, per_epoch))
-        for chosen in epoch_order(len(train), self.settings.batch_rows, self.settings.seed, epoch):
-            batch = make_batch([train[i] for i in chosen], prefix, self.pad_id)
+        plan = plan_epoch(train, self.settings, epoch)
+        self.tell(events.EpochStarted(epoch, self.step, len(plan)))
+        for chosen in plan:
+            batch = make_batch([train[i] for i in chosen], sharing, self.pad_id)
             began = time.monotonic()
-            result = train_step(batch)
+            result = train_step([batch])
             if not (math.isfinite(result.loss) and math.isfinite(result.grad_norm)):
                 raise self._not_finite(epoch, batch, result)
             self.step += 1
             self.losses.append(result.loss)
-            self.tokens_computed += batch.prefix.size + batch.rows.size
-            self.tokens_plain += batch.rows.size + batch.rows.shape[0] * batch.prefix.size
+            self.tokens_computed += batch.computed_tokens
+            self.tokens_plain += batch.plain_tokens
             rate = number(self.schedule(mx.array(self.step)))
             seconds = round(time.monotonic() - began, 4)
             figures = (result.loss, rate, result.grad_norm, result.magnitude, batch.trained_tokens, seconds)
@@ -169,7 +169,7 @@ class Trainer:
     def _end_of_epoch(self, epoch: int, valid: Rows, *, final: bool) -> None:
         loss = None
         if valid:
-            shared = shared_prefix_tokens(valid) if self.settings.share_prefix and len(valid) > 1 else 0
+            shared = sharing_of(valid, enabled=self.settings.share_prefix)
             groups = [valid[i : i + 16] for i in range(0, len(valid), 16)]
             loss = mean_loss(self.model, [make_batch(group, shared, self.pad_id) for group in groups])
             self.valid_losses.append(loss)

@@ -1,91 +1,126 @@
-"""One shared prompt prefix per batch, run once.
+"""Shared segments run once, the rows on top of them.
 
-The rows of a narrow data set begin with the same system block. Its keys and values are computed once for a batch
-of one and broadcast to the rows through mlx-lm's own `cache=` argument; gradients flow back through the
-broadcast. Right for any row whose labels lie behind the prefix. Prior art: Prefix Grouper (arXiv 2506.05433), for RL.
+Each pass is mlx-lm's own definition with its own `cache=` protocol: the cache of a pass puts the keys and values
+of its ancestors, broadcast to its rows, before its own. Gradients flow back through the broadcast. Right for any row
+whose labels lie behind what is shared (`mlx_sentis.training.sharing`).
 
-Legend: `B` rows, `P` prefix tokens, `S` tokens of a row behind the prefix, `K` key/value heads, `D` head width.
+Legend: `R` rows of a pass, `S` its tokens, `P` tokens of its ancestors, `K` key/value heads, `D` head width.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import mlx.core as mx
 
 from mlx_sentis.training.definitions import CausalLM
 from mlx_sentis.training.mlx_lm_models import models_module
+from mlx_sentis.training.sharing import shared_prefix_tokens
+
+__all__ = ["SegmentCache", "hidden_of_passes", "shared_prefix_tokens"]
 
 create_causal_mask = models_module("base").create_causal_mask
 
 
-class KeepKeysValues:
-    """A cache for the prefix pass: it keeps what one layer computed, [1, K, P, D] each."""
+class SegmentCache:
+    """The cache of one layer in one pass.
 
-    offset = 0
+    Args:
+        parent: the same layer's cache in the parent's pass, None at the beginning of the rows.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, parent: SegmentCache | None = None) -> None:
+        self.parent = parent
+        self.offset = 0 if parent is None else parent.length  # rotary positions go on behind the ancestors
         self.keys: mx.array | None = None
         self.values: mx.array | None = None
 
+    @property
+    def length(self) -> int:
+        """P + S, once the pass has run."""
+        assert self.keys is not None
+        return self.keys.shape[2]
+
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """Return the ancestors' and the own keys and values, [R, K, P + S, D] each."""
+        if self.parent is not None:
+            keys, values = joined(self.parent.keys, keys), joined(self.parent.values, values)
         self.keys, self.values = keys, values
         return keys, values
-
-    def make_mask(self, length: int, return_array: bool = False, window_size: int | None = None) -> Any:
-        if window_size is not None or return_array:
-            return create_causal_mask(length, window_size=window_size)
-        return "causal"
-
-
-class SharedPrefix:
-    """A cache for the rows' pass: it puts one prefix, broadcast to all rows, before each row's keys and values."""
-
-    def __init__(self, kept: KeepKeysValues) -> None:
-        assert kept.keys is not None and kept.values is not None
-        self.keys, self.values = kept.keys, kept.values
-        self.offset = kept.keys.shape[2]  # rotary positions go on behind the prefix
-
-    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        return self._joined(self.keys, keys), self._joined(self.values, values)
 
     def make_mask(self, length: int, return_array: bool = False, window_size: int | None = None) -> mx.array:
         # explicit: "causal" would leave the alignment of [S, P + S] to the kernel
         return create_causal_mask(length, offset=self.offset, window_size=window_size)
 
-    @staticmethod
-    def _joined(prefix: mx.array, rows: mx.array) -> mx.array:
-        batch, heads, _, width = rows.shape
-        wide = mx.broadcast_to(prefix, (batch, heads, prefix.shape[2], width))
-        return mx.concatenate([wide, rows], axis=2)
+
+class ReadingCache:
+    """A cache for queries from position `first` of a pass on: keys and values are there already."""
+
+    def __init__(self, cache: SegmentCache, first: int) -> None:
+        self.cache, self.offset = cache, cache.offset + first
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array | None, mx.array | None]:
+        return self.cache.keys, self.cache.values
 
 
-def hidden_of_rows(model: CausalLM, prefix_embeddings: mx.array | None, row_embeddings: mx.array) -> mx.array:
-    """Return the final hidden states [B, S, H] of the rows behind their shared prefix.
+class LastLayer:
+    """The last layer of a pass whose hidden states are read from position `first` on.
+
+    Keys and values are needed of every token, queries and all that follows only where somebody reads: the layer is
+    built twice, and of each only that part is ever evaluated.
+    """
+
+    def __init__(self, layer: Any, first: int) -> None:
+        self._layer, self._first = layer, first
+
+    def __call__(self, x: mx.array, mask: mx.array, cache: SegmentCache) -> mx.array:
+        self._layer(x, mask, cache)  # lazy: only its keys and values are used
+        return self._layer(x[:, self._first :], mask[self._first :], ReadingCache(cache, self._first))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._layer, name)
+
+
+def joined(before: mx.array | None, own: mx.array) -> mx.array:
+    """Return [1, K, P, D], broadcast to R rows, and [R, K, S, D] as [R, K, P + S, D]."""
+    assert before is not None
+    rows, heads, _, width = own.shape
+    wide = mx.broadcast_to(before, (rows, heads, before.shape[2], width))
+    return mx.concatenate([wide, own], axis=2)
+
+
+@contextmanager
+def last_layer_read_from(model: CausalLM, first: int) -> Iterator[None]:
+    """Let the last layer answer for the positions from `first` on only."""
+    if first == 0:
+        yield
+        return
+    inner, layers = model.network.model, model.layers
+    inner.layers = [*layers[:-1], LastLayer(layers[-1], first)]
+    try:
+        yield
+    finally:
+        inner.layers = layers
+
+
+def hidden_of_passes(
+    model: CausalLM, embeddings: Sequence[mx.array], layout: Sequence[tuple[int, int, bool]]
+) -> list[mx.array | None]:
+    """Return the final hidden states [R, S − first, H] of each pass that is read, None for shared segments.
 
     Args:
         model: the decoder.
-        prefix_embeddings: [1, P, H], or None when nothing is shared.
-        row_embeddings: [B, S, H], the tokens behind the prefix, padded on the right.
+        embeddings: of each pass, [R, S, H].
+        layout: (parent, first, leaf) of each pass, see `batches.Pass`; parents come before children.
     """
-    if prefix_embeddings is None:
-        return model.hidden(row_embeddings)
-    kept = [KeepKeysValues() for _ in model.layers]
-    model.hidden(prefix_embeddings, kept)  # lazy: what only the prefix's own outputs need is never computed
-    return model.hidden(row_embeddings, [SharedPrefix(layer) for layer in kept])
-
-
-def shared_prefix_tokens(rows: list[dict[str, Any]]) -> int:
-    """Return how many leading tokens all rows share and may share.
-
-    The last shared token must lie before the hidden state that predicts the first trained token of any row.
-    """
-    first = rows[0]["ids"]
-    limit = min(row["trained"][0][0] - 1 for row in rows)
-    for row in rows[1:]:
-        limit = min(limit, len(row["ids"]))
-        for position in range(limit):
-            if row["ids"][position] != first[position]:
-                limit = position
-                break
-    return max(0, min(limit, len(first)))
+    caches: list[list[SegmentCache]] = []
+    found: list[mx.array | None] = []
+    for inputs, (parent, first, leaf) in zip(embeddings, layout, strict=True):
+        before = caches[parent] if parent >= 0 else [None] * len(model.layers)
+        caches.append([SegmentCache(layer) for layer in before])
+        with last_layer_read_from(model, first):
+            hidden = model.hidden(inputs, caches[-1])  # lazy: of a shared segment only keys and values are computed
+        found.append(hidden if leaf else None)
+    return found

@@ -1,8 +1,8 @@
-"""The training step: one function of a batch, compiled where that pays."""
+"""The training step: one update over one or more micro-batches, compiled where that pays."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +13,13 @@ from mlx.utils import tree_flatten, tree_map
 
 from mlx_sentis.training.batches import Batch
 from mlx_sentis.training.definitions import CausalLM
-from mlx_sentis.training.loss import cross_entropy_sum
-from mlx_sentis.training.prefix import hidden_of_rows
+from mlx_sentis.training.head import head_loss_sum
+from mlx_sentis.training.prefix import hidden_of_passes
 from weights_bridge.settings import TrainSettings
 
-Arrays = tuple[mx.array, mx.array, mx.array, mx.array, mx.array]
+Layout = tuple[tuple[int, int, bool], ...]  # (parent, first, leaf) of each pass
+# layout, ids of each pass, positions of each pass, labels, weights
+Arrays = tuple[Layout, tuple[mx.array, ...], tuple[mx.array, ...], mx.array, mx.array]
 
 
 @dataclass(frozen=True)
@@ -45,39 +47,38 @@ def should_compile() -> bool:
 
 
 def arrays_of(batch: Batch) -> Arrays:
-    """Return a batch's arrays on the device."""
-    parts = (batch.prefix, batch.rows, batch.positions, batch.labels, batch.weights)
-    return tuple(mx.array(part) for part in parts)  # pyright: ignore[reportReturnType]
+    """Return a batch's arrays on the device, and how its passes hang together."""
+    layout = tuple((one.parent, one.first, one.leaf) for one in batch.passes)
+    ids = tuple(mx.array(one.ids) for one in batch.passes)
+    positions = tuple(mx.array(one.positions) for one in batch.passes)
+    return layout, ids, positions, mx.array(batch.labels), mx.array(batch.weights)
 
 
 def loss_of_embeddings(
-    model: CausalLM,
-    prefix: mx.array | None,
-    rows: mx.array,
-    positions: mx.array,
-    labels: mx.array,
-    weights: mx.array,
+    model: CausalLM, embeddings: Sequence[mx.array], arrays: Arrays, total: mx.array | None = None
 ) -> mx.array:
-    """Return the mean cross-entropy over labelled tokens.
+    """Return Σ cross-entropy / total over labelled tokens.
 
     Args:
         model: the decoder.
-        prefix: embeddings [1, P, H], or None.
-        rows: embeddings [B, S, H].
-        positions: [N] flat indices into [B · S].
-        labels: [N].
-        weights: [N].
+        embeddings: of each pass, [R, S, H].
+        arrays: of the batch; its ids are not used.
+        total: labelled tokens to divide by; None takes the batch's own, which gives its mean.
     """
-    hidden = hidden_of_rows(model, prefix, rows)
-    labelled = hidden.reshape(-1, hidden.shape[-1])[positions]  # the head runs here only
-    return cross_entropy_sum(model.logits(labelled), labels, weights) / weights.sum()
+    layout, _, positions, labels, weights = arrays
+    hidden = hidden_of_passes(model, embeddings, layout)
+    read = [
+        states.reshape(-1, states.shape[-1])[at]
+        for states, at in zip(hidden, positions, strict=True)
+        if states is not None
+    ]
+    labelled = read[0] if len(read) == 1 else mx.concatenate(read)  # the head runs here only
+    return head_loss_sum(model, labelled, labels, weights) / (weights.sum() if total is None else total)
 
 
-def loss_of_batch(model: CausalLM, arrays: Arrays) -> mx.array:
-    """Return the mean cross-entropy of a batch's labelled tokens."""
-    prefix, rows, *rest = arrays
-    shared = model.embed(prefix) if prefix.shape[1] else None
-    return loss_of_embeddings(model, shared, model.embed(rows), *rest)
+def loss_of_batch(model: CausalLM, arrays: Arrays, total: mx.array | None = None) -> mx.array:
+    """Return Σ cross-entropy / total over a batch's labelled tokens; without a total, their mean."""
+    return loss_of_embeddings(model, [model.embed(ids) for ids in arrays[1]], arrays, total)
 
 
 def number(array: mx.array) -> float:
@@ -93,19 +94,19 @@ def global_norm(tree: Any) -> mx.array:
 
 def make_train_step(
     model: CausalLM, optimizer: optimizers.Optimizer, settings: TrainSettings
-) -> Callable[[Batch], StepResult]:
-    """Return `train_step(batch)`: loss, gradients and update in one compiled graph.
+) -> Callable[[Sequence[Batch]], StepResult]:
+    """Return `train_step(micro_batches)`: one update.
 
-    A step whose loss or gradient is not finite leaves adapters and optimiser as they were, so that the last good
-    state can still be saved.
+    Loss and gradients are sums over the labelled tokens of all micro-batches, divided by their number: the update is
+    that of one large batch, however its rows are dealt out. A step whose loss or gradient is not finite leaves
+    adapters and optimiser as they were, so that the last good state can still be saved.
     """
     network = model.network
-    value_and_grad = nn.value_and_grad(network, lambda arrays: loss_of_batch(model, arrays))
+    value_and_grad = nn.value_and_grad(network, lambda arrays, total: loss_of_batch(model, arrays, total))
     optimizer.init(network.trainable_parameters())
-    state = [network.state, optimizer.state]
+    state = [network.state, optimizer.state, mx.random.state]
 
-    def update(arrays: Arrays) -> tuple[mx.array, mx.array, mx.array]:
-        loss, gradients = value_and_grad(arrays)
+    def update(loss: mx.array, gradients: Any) -> tuple[mx.array, mx.array]:
         if settings.gradient_clip > 0:
             gradients, _ = optimizers.clip_grad_norm(gradients, settings.gradient_clip)
         norm, magnitude = global_norm(gradients), global_norm(network.trainable_parameters())
@@ -116,13 +117,21 @@ def make_train_step(
         keep = lambda new, old: mx.where(finite, new, old)  # noqa: E731
         network.update(tree_map(keep, network.trainable_parameters(), before[0]))
         optimizer.state.update(tree_map(keep, dict(optimizer.state), before[1]))  # in place: compiled by reference
-        return loss, norm, magnitude
+        return norm, magnitude
 
-    run = mx.compile(update, inputs=state, outputs=state) if should_compile() else update
+    compiled = (lambda f: mx.compile(f, inputs=state, outputs=state)) if should_compile() else (lambda f: f)
+    run_gradients, run_update = compiled(value_and_grad), compiled(update)
 
-    def train_step(batch: Batch) -> StepResult:
-        results = run(arrays_of(batch))
-        mx.eval(results, state)
-        return StepResult(*(number(result) for result in results))
+    def train_step(batches: Sequence[Batch]) -> StepResult:
+        total = mx.array(float(sum(batch.trained_tokens for batch in batches)))
+        loss, gradients = run_gradients(arrays_of(batches[0]), total)
+        mx.eval(loss, gradients)  # here, so that the activations of one micro-batch are gone before the next
+        for batch in batches[1:]:
+            more_loss, more = run_gradients(arrays_of(batch), total)
+            loss, gradients = loss + more_loss, tree_map(mx.add, gradients, more)
+            mx.eval(loss, gradients)
+        norm, magnitude = run_update(loss, gradients)
+        mx.eval(norm, magnitude, state)
+        return StepResult(number(loss), number(norm), number(magnitude))
 
     return train_step

@@ -72,26 +72,27 @@ def _backward(model: Any, asked: GateRequest) -> dict[str, Any]:
     from mlx.utils import tree_flatten
 
     from mlx_sentis.training.batches import make_batch
-    from mlx_sentis.training.prefix import shared_prefix_tokens
+    from mlx_sentis.training.sharing import shared_prefix_tokens
     from mlx_sentis.training.step import arrays_of, loss_of_embeddings
 
     shared = shared_prefix_tokens(asked.backward_rows) if len(asked.backward_rows) > 1 else 0
-    batch = make_batch(asked.backward_rows, shared, asked.pad_id)
-    prefix, rows, *rest = arrays_of(batch)
-    embeddings = (model.embed(prefix), model.embed(rows))
+    arrays_in = arrays_of(make_batch(asked.backward_rows, shared, asked.pad_id))  # the prefix, then all rows
 
-    def loss_of(parameters: Any, prefix_embeddings: mx.array, row_embeddings: mx.array) -> mx.array:
+    def loss_of(parameters: Any, embeddings: list[mx.array]) -> mx.array:
         model.network.update(parameters)
-        return loss_of_embeddings(model, prefix_embeddings if shared else None, row_embeddings, *rest)
+        return loss_of_embeddings(model, embeddings, arrays_in)
 
-    trained = model.network.trainable_parameters()
-    loss, gradients = mx.value_and_grad(loss_of, argnums=(0, 1, 2))(trained, *embeddings)
+    trained, embeddings = model.network.trainable_parameters(), [model.embed(ids) for ids in arrays_in[1]]
+    loss, gradients = mx.value_and_grad(loss_of, argnums=(0, 1))(trained, embeddings)
     arrays = {f"grad/{name}": np.array(array) for name, array in tree_flatten(gradients[0])}
     arrays["loss"] = np.array(loss)
     factor = np.float32(1 / model.inner_scale)  # compared where torch's first layer sees them: after the scale
     if shared:
-        arrays["grad/embeddings/prefix"] = np.array(gradients[1][0]) * factor
+        arrays["grad/embeddings/prefix"] = np.array(gradients[1][0][0]) * factor
+    rows = np.array(gradients[1][-1]) * factor
     for index, row in enumerate(asked.backward_rows):
-        tail = len(row["ids"]) - shared
-        arrays[f"grad/embeddings/row{index}"] = np.array(gradients[2][index, :tail]) * factor
+        tail = np.zeros((len(row["ids"]) - shared, rows.shape[2]), np.float32)  # what nobody reads is not computed
+        read = min(len(tail), rows.shape[1])
+        tail[:read] = rows[index, :read]
+        arrays[f"grad/embeddings/row{index}"] = tail
     return arrays

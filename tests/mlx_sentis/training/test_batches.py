@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from mlx_sentis.training.batches import epoch_order, make_batch, rounded_up
+import numpy as np
+import pytest
+from training_rows import nested_rows
+
+from mlx_sentis.training.batches import make_batch, plan_epoch
+from mlx_sentis.training.sharing import Sharing, rounded_up
+from weights_bridge.settings import TrainSettings
 
 ROWS = [
     {"id": "a", "ids": [5, 6, 7, 8, 9], "trained": [[3, 5]]},
@@ -13,48 +19,114 @@ ROWS = [
 
 
 def test_positions_are_those_of_the_hidden_state_before_the_label() -> None:
-    batch = make_batch(ROWS, prefix_tokens=2, pad_id=0)
-    assert batch.prefix.tolist() == [[5, 6]]
-    assert batch.rows.shape == (2, 16)
-    assert batch.rows[0].tolist() == [7, 8, 9] + [0] * 13
-    assert batch.rows[1].tolist() == [10, 11, 12, 13, 14] + [0] * 11
+    batch = make_batch(ROWS, 2, pad_id=0)
+    prefix, rows = batch.passes
+    assert prefix.ids.tolist() == [[5, 6]]
+    assert (rows.parent, rows.first, rows.ids.shape) == (0, 0, (2, 16))
+    assert rows.ids[0].tolist() == [7, 8] + [0] * 14  # the last token predicts nothing: nobody reads it
+    assert rows.ids[1].tolist() == [10, 11, 12, 13] + [0] * 12
     # row a: targets 3, 4 from states 2, 3 → 0, 1 behind the prefix; row b: targets 3, 6 from 2, 5 → 16 + 0, 16 + 3
-    assert batch.positions.tolist() == [0, 1, 16, 19] + [0] * 12
+    assert rows.positions.tolist() == [0, 1, 16, 19] + [0] * 12
     assert batch.labels.tolist() == [8, 9, 11, 14] + [0] * 12
     assert batch.weights.tolist() == [1.0] * 4 + [0.0] * 12
-    assert (batch.names, batch.trained_tokens) == (("a", "b"), 4)
+    assert (batch.names, batch.trained_tokens, batch.shared_tokens) == (("a", "b"), 4, 2)
+    assert (batch.computed_tokens, batch.plain_tokens, batch.real_tokens) == (2 + 32, 32, 4 + 6)
 
 
 def test_without_a_prefix_positions_count_from_the_first_token() -> None:
-    batch = make_batch(ROWS, prefix_tokens=0, pad_id=1)
-    assert batch.prefix.shape == (1, 0)
-    assert batch.positions[:4].tolist() == [2, 3, 18, 21]
-    assert batch.rows[0].tolist() == [5, 6, 7, 8, 9] + [1] * 11
-    flat = batch.rows.reshape(-1)
-    assert [flat[p + 1] for p in batch.positions[:4]] == batch.labels[:4].tolist()  # the next token is the label
+    batch = make_batch(ROWS, 0, pad_id=1)
+    (rows,) = batch.passes
+    assert (rows.parent, rows.leaf, batch.shared_tokens) == (-1, True, 0)
+    assert rows.positions[:4].tolist() == [2, 3, 18, 21]
+    assert rows.ids[0].tolist() == [5, 6, 7, 8] + [1] * 12
+
+
+def test_states_before_the_first_label_of_any_row_are_not_read() -> None:
+    ids = list(range(6, 86))
+    rows = [{"id": "a", "ids": ids, "trained": [[70, 80]]}, {"id": "b", "ids": ids[:75], "trained": [[74, 75]]}]
+    (leaf,) = make_batch(rows, 0, pad_id=0).passes
+    assert (leaf.ids.shape, leaf.first) == ((2, 80), 64)
+    # row a: states 69 … 78 of the last 16; row b: state 73
+    assert leaf.positions[:11].tolist() == [*range(5, 15), 16 + 9]
+
+
+def test_labels_stand_in_the_order_of_the_leaves() -> None:
+    rows = nested_rows()
+    batch = make_batch(rows, Sharing(48), 0)
+    labels = {row["id"]: row["ids"][-4:] for row in rows}
+    found = batch.labels[: batch.trained_tokens].reshape(-1, 4).tolist()
+    assert sorted(found) == sorted(labels.values())
+    assert found != list(labels.values())  # the leaves of a subtree come first
+    at = 0
+    for leaf in (one for one in batch.passes if one.leaf):
+        positions = leaf.positions[: 4 * len(leaf.ids)]
+        row, column = np.divmod(positions, leaf.ids.shape[1] - leaf.first)
+        following = leaf.ids[row, np.minimum(column + leaf.first + 1, leaf.ids.shape[1] - 1)]
+        wanted = batch.labels[at : at + len(positions)]
+        # each label is the token behind the state that predicts it; the last one of a row is not among the inputs
+        matches = (following == wanted).reshape(-1, 4)[:, :3]
+        assert matches.all()
+        at += len(positions)
 
 
 def test_shapes_come_in_multiples_of_sixteen() -> None:
     assert [rounded_up(n) for n in (0, 1, 15, 16, 17, 33)] == [0, 16, 16, 16, 32, 48]
-    long = {"id": "c", "ids": list(range(40)), "trained": [[10, 40]]}
+    long = {"id": "c", "ids": list(range(41)), "trained": [[10, 41]]}
     batch = make_batch([long], 3, 0)
-    assert (batch.rows.shape, batch.labels.shape, batch.trained_tokens) == ((1, 48), (32,), 30)
+    assert (batch.passes[1].ids.shape, batch.labels.shape, batch.trained_tokens) == ((1, 48), (32,), 31)
 
 
-def test_an_epoch_visits_each_row_once_and_its_last_batch_may_be_smaller() -> None:
-    batches = list(epoch_order(23, 8, seed=42, epoch=0))
-    assert [len(batch) for batch in batches] == [8, 8, 7]
-    assert sorted(i for batch in batches for i in batch) == list(range(23))
+def made(lengths: list[int]) -> list[dict[str, Any]]:
+    return [{"id": str(i), "ids": [7] * n, "trained": [[n - 2, n]]} for i, n in enumerate(lengths)]
 
 
-def test_the_order_depends_on_seed_and_epoch_only() -> None:
-    orders = [list(epoch_order(23, 8, seed, epoch)) for seed, epoch in ((42, 0), (42, 0), (42, 1), (43, 0))]
-    assert orders[0] == orders[1]
-    assert orders[0] != orders[2]
-    assert orders[0] != orders[3]
-    assert orders[2] != orders[3]
+def padded_over_real(rows: list[dict[str, Any]], plan: list[list[int]]) -> float:
+    batches = [make_batch([rows[i] for i in chosen], 0, 0) for chosen in plan]
+    return sum(b.computed_tokens for b in batches) / sum(b.real_tokens for b in batches)
+
+
+def test_rows_of_one_length_stand_together_and_the_switch_turns_that_off() -> None:
+    rows = made([10, 500] * 32)
+    plan = plan_epoch(rows, TrainSettings(batch_rows=8), 0)
+    assert [len({len(rows[i]["ids"]) for i in batch}) for batch in plan] == [1] * 8
+    assert padded_over_real(rows, plan) < 1.1
+    assert padded_over_real(rows, plan_epoch(rows, TrainSettings(batch_rows=8, buckets=False), 0)) > 1.5
+
+
+@pytest.mark.parametrize("words", [{"batch_rows": 8}, {"batch_rows": 8, "buckets": False}, {"batch_tokens": 600}])
+def test_an_epoch_visits_each_row_once_in_an_order_of_seed_and_epoch(words: dict[str, Any]) -> None:
+    rows = made(np.random.default_rng(0).integers(10, 200, 1003).tolist())
+    plans = [
+        plan_epoch(rows, TrainSettings(**words, seed=seed), epoch) for seed, epoch in ((1, 0), (1, 0), (1, 1), (2, 0))
+    ]
+    assert plans[0] == plans[1]
+    assert all(plans[0] != other for other in plans[2:])
+    for plan in plans:
+        assert sorted(i for batch in plan for i in batch) == list(range(1003))
+
+
+def test_a_batch_has_the_asked_rows_and_one_of_an_epoch_may_be_smaller() -> None:
+    plan = plan_epoch(made([20] * 23), TrainSettings(batch_rows=8), 0)
+    assert sorted(len(batch) for batch in plan) == [7, 8, 8]
+
+
+def test_a_token_budget_bounds_the_padded_tokens_and_a_longer_row_stands_alone() -> None:
+    rows = made([30] * 40 + [90] * 10 + [700])
+    plan = plan_epoch(rows, TrainSettings(batch_tokens=320), 0)
+    for batch in plan:
+        assert len(batch) == 1 or make_batch([rows[i] for i in batch], 0, 0).computed_tokens <= 320
+    assert [50] in plan
+    assert max(len(batch) for batch in plan) == 10
 
 
 def test_the_order_is_a_shuffle() -> None:
-    order = np.array([i for batch in epoch_order(1000, 16, 0, 0) for i in batch])
+    rows = made([20] * 1000)
+    order = np.array([i for batch in plan_epoch(rows, TrainSettings(batch_rows=16), 0) for i in batch])
     assert abs(np.corrcoef(order, np.arange(1000))[0, 1]) < 0.1
+
+
+def test_batches_of_one_length_do_not_follow_each_other_by_length() -> None:
+    rows = made(list(range(16, 1040)))
+    plan = plan_epoch(rows, TrainSettings(batch_rows=8), 0)
+    means = [np.mean([len(rows[i]["ids"]) for i in batch]) for batch in plan]
+    assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.3

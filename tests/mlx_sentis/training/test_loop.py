@@ -197,7 +197,7 @@ def test_a_loss_that_is_not_finite_stops_with_the_update_and_its_rows_and_keeps_
     monkeypatch.setattr(step, "loss_of_batch", planted)
     with pytest.raises(StageError) as caught:
         trainer(model, tmp_path, heard, batch_rows=2).run(ROWS, VALID)
-    batch = [ROWS[i]["id"] for i in list(loop.epoch_order(10, 2, 42, 0))[2]]
+    batch = [ROWS[i]["id"] for i in loop.plan_epoch(ROWS, TrainSettings(batch_rows=2), 0)[2]]
     assert caught.value.exit_code == 1
     assert caught.value.message == (
         f"update 3, epoch 0: loss is nan; rows {', '.join(batch)}; the state of update 2 is kept in checkpoints/2"

@@ -1,4 +1,4 @@
-"""The shared prefix: the same gradients as the plain step, on all four architectures, and a planted error."""
+"""Shared segments: the same gradients as the plain step, on all four architectures, and planted errors."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from mlx.utils import tree_flatten
-from training_rows import PREFIX, rendered_rows
+from training_rows import PREFIX, nested_rows, rendered_rows
 
 from mlx_sentis.demo.toy import MODEL_TYPES
 from mlx_sentis.training import prefix
 from mlx_sentis.training.batches import make_batch
-from mlx_sentis.training.prefix import shared_prefix_tokens
+from mlx_sentis.training.prefix import SegmentCache
+from mlx_sentis.training.sharing import Sharing
 from mlx_sentis.training.step import arrays_of, loss_of_batch
 
 Make = Callable[..., Any]
 
 
-def gradients(model: Any, rows: list[dict[str, Any]], shared: int) -> tuple[float, dict[str, np.ndarray]]:
+def gradients(model: Any, rows: list[dict[str, Any]], sharing: Sharing | int) -> tuple[float, dict[str, np.ndarray]]:
     import mlx.nn as nn
 
-    arrays = arrays_of(make_batch(rows, shared, 0))
+    arrays = arrays_of(make_batch(rows, sharing, 0))
     loss, tree = nn.value_and_grad(model.network, lambda batch: loss_of_batch(model, batch))(arrays)
     return loss.item(), {name: np.array(array, np.float64) for name, array in tree_flatten(tree)}
 
@@ -35,26 +36,33 @@ def worst(got: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> float:
     return max(np.linalg.norm(got[name] - wanted[name]) / np.linalg.norm(wanted[name]) for name in wanted)
 
 
+@pytest.mark.parametrize("kind", ["lora", "dora"])
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
-def test_gradients_equal_the_plain_steps_and_an_offset_off_by_one_does_not(
-    decoder: Make, model_type: str, monkeypatch: pytest.MonkeyPatch
+def test_gradients_equal_the_plain_steps_with_one_prefix_and_with_nested_segments(
+    decoder: Make, model_type: str, kind: str
 ) -> None:
-    model, rows = decoder(model_type), rendered_rows(30, 12, 21)
-    assert shared_prefix_tokens(rows) == PREFIX
+    model, rows = decoder(model_type, kind), nested_rows()
     loss, wanted = gradients(model, rows, 0)
-    shared_loss, got = gradients(model, rows, PREFIX)
-    assert shared_loss == pytest.approx(loss, rel=2e-6)
-    assert worst(got, wanted) <= 1e-5
-    made = prefix.SharedPrefix.__init__
+    for sharing in (PREFIX, Sharing(PREFIX)):
+        shared_loss, got = gradients(model, rows, sharing)
+        assert shared_loss == pytest.approx(loss, rel=2e-6)
+        assert worst(got, wanted) <= 1e-5
+    assert len(make_batch(rows, Sharing(PREFIX), 0).passes) > 4
 
-    def off_by_one(self: Any, kept: Any) -> None:
-        made(self, kept)
-        self.offset += 1
 
-    monkeypatch.setattr(prefix.SharedPrefix, "__init__", off_by_one)
-    with pytest.MonkeyPatch.context() as patch:  # the mask keeps its alignment: only the rotary positions are wrong
-        patch.setattr(prefix, "create_causal_mask", lambda n, offset=0, **kw: causal(n, min(offset, PREFIX), **kw))
-        assert worst(gradients(model, rows, PREFIX)[1], wanted) > 1e-3
+def test_an_offset_off_by_one_shows_in_the_gradients(decoder: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, rows = decoder("qwen3"), rendered_rows(30, 12, 21)
+    wanted = gradients(model, rows, 0)[1]
+    made = SegmentCache.__init__
+
+    def off_by_one(self: Any, parent: Any = None) -> None:
+        made(self, parent)
+        self.offset += parent is not None
+
+    monkeypatch.setattr(SegmentCache, "__init__", off_by_one)
+    # the mask keeps its alignment: only the rotary positions are wrong
+    monkeypatch.setattr(prefix, "create_causal_mask", lambda n, offset=0, **kw: causal(n, min(offset, PREFIX), **kw))
+    assert worst(gradients(model, rows, PREFIX)[1], wanted) > 1e-3
 
 
 causal = prefix.create_causal_mask
@@ -84,23 +92,3 @@ def test_any_shorter_prefix_gives_the_same_gradients(decoder: Make) -> None:
     wanted = gradients(model, rows, 0)[1]
     for shared in (1, 31, 32, 33, 40):
         assert worst(gradients(model, rows, shared)[1], wanted) <= 1e-5, shared
-
-
-def row(ids: list[int], start: int) -> dict[str, Any]:
-    return {"id": "r", "ids": ids, "trained": [[start, len(ids)]]}
-
-
-def test_shared_tokens_are_counted_up_to_the_first_difference() -> None:
-    assert shared_prefix_tokens([row([1, 2, 3, 4, 5], 4), row([1, 2, 9, 4, 5], 4)]) == 2
-    assert shared_prefix_tokens([row([1, 2, 3, 4, 5], 4), row([1, 2, 3, 4, 5], 4), row([7, 2, 3, 4, 5], 4)]) == 0
-
-
-def test_the_state_that_predicts_the_first_label_is_never_shared() -> None:
-    same = [1, 2, 3, 4, 5]
-    assert shared_prefix_tokens([row(same, 4), row(same, 3)]) == 2
-    assert shared_prefix_tokens([row(same, 1), row(same, 4)]) == 0
-
-
-def test_a_row_that_ends_early_bounds_what_is_shared() -> None:
-    assert shared_prefix_tokens([row(list(range(50)), 40), row(list(range(10)), 9)]) == 8
-    assert shared_prefix_tokens([row(list(range(10)), 9), row(list(range(50)), 40)]) == 8

@@ -43,7 +43,7 @@ def adamw(rate: float = 1e-3) -> optimizers.AdamW:
 def test_the_figures_are_loss_gradient_norm_and_magnitude_before_the_update(decoder: Make) -> None:
     model = decoder("llama")
     loss, before, wanted = loss_of_batch(model, arrays_of(BATCH)).item(), values(model), norm(gradients(model))
-    result = make_train_step(model, adamw(), TrainSettings(gradient_clip=0.0))(BATCH)
+    result = make_train_step(model, adamw(), TrainSettings(gradient_clip=0.0))([BATCH])
     assert result.loss == pytest.approx(loss, rel=1e-6)
     assert result.grad_norm == pytest.approx(wanted, rel=1e-5)
     assert result.magnitude == pytest.approx(norm(before), rel=1e-5)
@@ -62,7 +62,7 @@ def test_an_update_is_torchs_adamw(decoder: Make) -> None:
         for name, gradient in gradients(model).items():
             theirs[name].grad = torch.from_numpy(gradient.copy())
         other.step()
-        train_step(BATCH)
+        train_step([BATCH])
     for name, array in values(model).items():
         np.testing.assert_allclose(array, theirs[name].detach().numpy(), rtol=1e-4, atol=2e-5, err_msg=name)
 
@@ -71,17 +71,17 @@ def test_the_base_weights_do_not_move(decoder: Make) -> None:
     model = decoder("llama")
     linear = model.layers[0].self_attn.q_proj.linear
     before, table = np.array(linear.weight), np.array(model.network.model.embed_tokens.weight)
-    make_train_step(model, adamw(0.1), TrainSettings())(BATCH)
+    make_train_step(model, adamw(0.1), TrainSettings())([BATCH])
     np.testing.assert_array_equal(np.array(linear.weight), before)
     np.testing.assert_array_equal(np.array(model.network.model.embed_tokens.weight), table)
 
 
 def test_the_clip_bounds_the_reported_norm_and_zero_is_off(decoder: Make) -> None:
-    free = make_train_step(decoder("llama"), adamw(), TrainSettings(gradient_clip=0.0))(BATCH)
+    free = make_train_step(decoder("llama"), adamw(), TrainSettings(gradient_clip=0.0))([BATCH])
     assert free.grad_norm > 0.1
-    clipped = make_train_step(decoder("llama"), adamw(), TrainSettings(gradient_clip=0.05))(BATCH)
+    clipped = make_train_step(decoder("llama"), adamw(), TrainSettings(gradient_clip=0.05))([BATCH])
     assert clipped.grad_norm == pytest.approx(0.05, rel=1e-3)
-    wide = make_train_step(decoder("llama"), adamw(), TrainSettings(gradient_clip=1e6))(BATCH)
+    wide = make_train_step(decoder("llama"), adamw(), TrainSettings(gradient_clip=1e6))([BATCH])
     assert wide.grad_norm == free.grad_norm
 
 
@@ -89,11 +89,11 @@ def test_the_clip_bounds_the_reported_norm_and_zero_is_off(decoder: Make) -> Non
 def test_a_step_that_is_not_finite_changes_nothing(decoder: Make, bad: float, monkeypatch: pytest.MonkeyPatch) -> None:
     model, rule = decoder("llama"), adamw(0.01)
     train_step = make_train_step(model, rule, TrainSettings())
-    train_step(BATCH)
+    train_step([BATCH])
     before, moments = values(model), {k: np.array(v) for k, v in tree_flatten(rule.state)}
     sound = step.loss_of_batch
     monkeypatch.setattr(step, "loss_of_batch", lambda *words: sound(*words) * bad)
-    assert not np.isfinite(train_step(BATCH).loss)
+    assert not np.isfinite(train_step([BATCH]).loss)
     for name, array in values(model).items():
         np.testing.assert_array_equal(array, before[name])
     for name, array in tree_flatten(rule.state):
@@ -114,4 +114,4 @@ def test_a_compiled_step_equals_the_plain_one(decoder: Make, monkeypatch: pytest
     monkeypatch.setattr(mx, "compile", recorded)
     compiled_step = make_train_step(compiled, adamw(0.01), TrainSettings())
     assert seen[0] is seen[1]
-    assert [plain_step(BATCH) for _ in range(3)] == [compiled_step(BATCH) for _ in range(3)]
+    assert [plain_step([BATCH]) for _ in range(3)] == [compiled_step([BATCH]) for _ in range(3)]

@@ -1,0 +1,175 @@
+"""Which leading tokens the rows of a batch share: a trie of segments, from token counts alone.
+
+A segment is run once, on top of its parent's keys and values; the rows are the leaves. The plan depends on nothing
+but the rows and the constants below, so that a resumed run shares what the first one shared.
+Prior art: Prefix Grouper (arXiv 2506.05433) and DPO prefix sharing (arXiv 2410.20305), both for one level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Row = dict[str, Any]
+
+MULTIPLE = 16  # tokens; on Metal every new shape is compiled once, multiples keep them few
+LEAST_RATIO = 1.3  # plain / shared computed tokens: below it the extra passes over the layers cost what they save
+LEAST_SAVED = 128  # tokens a nested segment must save; a further pass reads all weights again, as dear as some 40
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """What the rows of a data set may share.
+
+    Attributes:
+        prefix_tokens: P, the leading tokens that all rows of the data set have in common.
+        nested: share more where the rows of one batch have more in common.
+        least_ratio: a batch is run plainly where plain / shared computed tokens stay below it.
+    """
+
+    prefix_tokens: int
+    nested: bool = True
+    least_ratio: float = LEAST_RATIO
+
+
+NOTHING_SHARED = Sharing(0, nested=False)
+
+
+@dataclass
+class Segment:
+    """Tokens `start:stop` of some rows that are run in one pass.
+
+    Attributes:
+        parent: index of the segment that ends where this one starts, −1 at the beginning of the rows.
+        start: first token.
+        stop: behind the last one; for leaves, behind the last token whose hidden state is read.
+        rows: indices of the rows; those of a shared segment all have the same tokens here.
+        leaf: the rows differ, and their labels are read from this pass.
+    """
+
+    parent: int
+    start: int
+    stop: int
+    rows: list[int] = field(default_factory=list)
+    leaf: bool = False
+
+    @property
+    def computed_tokens(self) -> int:
+        width = self.stop - self.start
+        return rounded_up(width) * len(self.rows) if self.leaf else width
+
+
+def rounded_up(count: int) -> int:
+    return -(-count // MULTIPLE) * MULTIPLE
+
+
+def shareable_tokens(row: Row) -> int:
+    """Return how many leading tokens lie before the hidden state that predicts the row's first label."""
+    return row["trained"][0][0] - 1
+
+
+def read_tokens(row: Row) -> int:
+    """Return how many leading tokens anybody reads: up to the hidden state that predicts the last label."""
+    return row["trained"][-1][1] - 1
+
+
+def common_tokens(rows: Sequence[Row], start: int = 0) -> int:
+    """Return how many leading tokens all rows have in common and may share, at least `start`.
+
+    Args:
+        rows: one or more.
+        start: tokens already known to be equal.
+    """
+    first, limit = rows[0]["ids"], min(shareable_tokens(row) for row in rows)
+    for row in rows[1:]:
+        ids = row["ids"]
+        limit = min(limit, len(ids))
+        if ids[start:limit] != first[start:limit]:
+            limit = next(i for i in range(start, limit) if ids[i] != first[i])
+    return max(start, limit)
+
+
+def shared_prefix_tokens(rows: Sequence[Row]) -> int:
+    """Return how many leading tokens all rows share and may share.
+
+    The last shared token must lie before the hidden state that predicts the first trained token of any row.
+    """
+    return common_tokens(rows)
+
+
+def sharing_of(rows: Sequence[Row], *, enabled: bool = True) -> Sharing:
+    """Return what the batches of a data set may share.
+
+    Args:
+        rows: the whole data set; one row alone shares nothing.
+        enabled: `train.share_prefix`.
+    """
+    return Sharing(shared_prefix_tokens(rows) if len(rows) > 1 else 0) if enabled else NOTHING_SHARED
+
+
+def plan_segments(rows: Sequence[Row], sharing: Sharing | int) -> list[Segment]:
+    """Return the passes of a batch, parents before children.
+
+    Args:
+        rows: of the batch.
+        sharing: a number shares exactly that many leading tokens, whatever it saves.
+    """
+    everyone = list(range(len(rows)))
+    if isinstance(sharing, int):
+        root = [Segment(-1, 0, sharing, everyone)] if sharing else []
+        return [*root, _leaf(rows, len(root) - 1, sharing, everyone)]
+    plain = [_leaf(rows, -1, 0, everyone)]
+    shared = _shared(rows, sharing, everyone)
+    saved = computed_tokens(plain) / computed_tokens(shared)
+    return shared if saved >= sharing.least_ratio else plain
+
+
+def computed_tokens(segments: Sequence[Segment]) -> int:
+    """Return how many tokens go through the layers, padding included."""
+    return sum(segment.computed_tokens for segment in segments)
+
+
+def _shared(rows: Sequence[Row], sharing: Sharing, everyone: list[int]) -> list[Segment]:
+    segments: list[Segment] = []
+    known = min(sharing.prefix_tokens, *(shareable_tokens(row) for row in rows))
+    stop = known
+    if sharing.nested and len(rows) > 1:  # what this batch has beyond the data set's prefix
+        stop += _in_multiples(common_tokens(rows, known) - known)
+    if stop:
+        segments.append(Segment(-1, 0, stop, everyone))
+    _grow(segments, rows, len(segments) - 1, stop, everyone, nested=sharing.nested)
+    return segments
+
+
+def _grow(
+    segments: list[Segment], rows: Sequence[Row], parent: int, start: int, members: list[int], *, nested: bool
+) -> None:
+    """Append the subtree of some rows that are equal up to `start`: children that save enough, then the leaf."""
+    left = list(members)
+    for group in _groups(rows, start, members) if nested else []:
+        length = _in_multiples(common_tokens([rows[i] for i in group], start) - start)
+        if (len(group) - 1) * length < LEAST_SAVED:
+            continue
+        segments.append(Segment(parent, start, start + length, group))
+        _grow(segments, rows, len(segments) - 1, start + length, group, nested=True)
+        left = [index for index in left if index not in group]
+    if left:
+        segments.append(_leaf(rows, parent, start, left))
+
+
+def _groups(rows: Sequence[Row], start: int, members: list[int]) -> list[list[int]]:
+    """Return the members that have the next `MULTIPLE` tokens in common, in order of first appearance."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for index in members:
+        if shareable_tokens(rows[index]) >= start + MULTIPLE:
+            groups.setdefault(tuple(rows[index]["ids"][start : start + MULTIPLE]), []).append(index)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _leaf(rows: Sequence[Row], parent: int, start: int, members: list[int]) -> Segment:
+    return Segment(parent, start, max(read_tokens(rows[i]) for i in members), members, leaf=True)
+
+
+def _in_multiples(count: int) -> int:
+    return count // MULTIPLE * MULTIPLE
