@@ -23,12 +23,14 @@ class Form:
         needs: keys that make a row this form; one of several sets.
         also: other keys it reads.
         read: makes the row.
+        refused: keys that it is recognised by too, in order to say why such a row is not read.
     """
 
     name: str
     needs: tuple[tuple[str, ...], ...]
     also: tuple[str, ...]
     read: Callable[[dict[str, Any], str, ToolSet, str], Row]
+    refused: tuple[tuple[str, ...], ...] = ()
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -37,7 +39,7 @@ class Form:
 
     def fits(self, keys: Any) -> bool:
         """Tell whether a row with these keys has what the form needs."""
-        return any(all(key in keys for key in needs) for needs in self.needs)
+        return any(all(key in keys for key in needs) for needs in (*self.needs, *self.refused))
 
 
 FORMS = {
@@ -45,7 +47,7 @@ FORMS = {
     for form in (
         Form("messages", (("messages",),), ("tools", "functions", "system"), messages.read),
         Form("sharegpt", (("conversations",),), ("tools", "functions", "system"), sharegpt.read),
-        Form("bfcl", bfcl.NEEDS, (bfcl.ANSWER,), bfcl.read),
+        Form("bfcl", (bfcl.NEEDS,), (bfcl.ANSWER,), bfcl.read, (bfcl.PLAYED,)),
         Form("command", (("user", "call"),), ("tools", "functions", "system"), command.read),
         Form("alpaca", (("instruction", "output"),), ("input", "history", "system"), alpaca.read),
         Form("completion", (("prompt", "completion"), ("user", "assistant")), ("system",), completion.read),

@@ -23,8 +23,7 @@ from mlx_sentis.prepare.rows import Message, Row, ToolSet
 from mlx_sentis.prepare.tools import NONE, Call, normalised_tools, properties_of, read_call
 from weights_bridge.errors import all_at_once
 
-# The second set is recognised in order to be refused with its reason.
-NEEDS = (("id", "question", "function"), ("id", "question", "involved_classes"))
+NEEDS, PLAYED = ("id", "question", "function"), ("id", "question", "involved_classes")
 ANSWER = "ground_truth"
 ANSWERS = "possible_answer"
 IRRELEVANT = "irrelevance"

@@ -102,8 +102,9 @@ def named_form(where: str, columns: Sequence[str], name: str | None) -> Form:
     """
     if found := form_of(columns, name):
         return found
-    hint = "name them: --map user=COLUMN --map assistant=COLUMN; or rename them in the file"
-    raise StageError(f"{where}: {unrecognised(columns, name)}", hint=hint)
+    meant = suggestion(tuple(columns)) if name is None else ""
+    hint = f"{meant or 'name them: --map user=COLUMN --map assistant=COLUMN'}, or rename them in the file"
+    raise StageError(f"{where}: found {listed(columns)}, wanted {wanted(name)}", hint=hint)
 
 
 def unrecognised(keys: Iterable[str], name: str | None) -> str:
