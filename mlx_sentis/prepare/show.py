@@ -19,7 +19,8 @@ from weights_bridge.files import read_json, read_jsonl
 
 RECIPE_HINT = "prepare the data again: show-mask reads the tokenizer that recipe.json names"
 TRAINED, READ, LEFT_OUT = "●", "·", "○"
-COLOURS = {TRAINED: "green", READ: "bright_black", LEFT_OUT: "yellow"}
+STYLES: dict[str, dict[str, Any]] = {TRAINED: {"fg": "green"}, READ: {"dim": True}, LEFT_OUT: {"fg": "yellow"}}
+SPECIAL: dict[str, Any] = {"fg": "magenta", "bold": True}
 
 
 @dataclass(frozen=True)
@@ -209,12 +210,13 @@ def _marks(mask: Mask) -> list[str]:
 
 def _legend(marks: Sequence[str]) -> str:
     words = {TRAINED: "trained", READ: "read only", LEFT_OUT: "the assistant's, not trained"}
-    shown = [click.style(f"{mark} {word}", fg=COLOURS[mark]) for mark, word in words.items() if mark in marks]
-    return "   ".join([*shown, click.style("special token", fg="magenta"), "place  mark  id  text"])
+    shown = [click.style(f"{mark} {word}", **STYLES[mark]) for mark, word in words.items() if mark in marks]
+    return "   ".join([*shown, click.style("special token", **SPECIAL), "place  mark  id  text"])
 
 
 def _line(token: Token, mark: str) -> str:
-    place = click.style(f"{token.index:5} {mark} {token.id:7} ", fg=COLOURS[mark])
+    place = click.style(f"{token.index:5} {mark} {token.id:7} ", **STYLES[mark])
     text = repr(token.text) if token.text else f"(goes on: {token.piece})"
-    colour = "magenta" if token.special and not token.trained else COLOURS[mark]
-    return place + click.style(text, fg=colour, bold=token.special)
+    if not token.special:
+        return place + click.style(text, **STYLES[mark])
+    return place + click.style(text, **(STYLES[mark] | {"bold": True} if token.trained else SPECIAL))

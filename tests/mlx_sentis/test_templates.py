@@ -6,10 +6,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+from helpers import call
 
-from mlx_sentis.demo.toy import write_toy_model
-from mlx_sentis.templates import load_tokenizer, read_template, render
+from mlx_sentis.demo.toy import CHATML, write_toy_model
+from mlx_sentis.templates import load_tokenizer, read_template, render, render_each
 from weights_bridge.errors import StageError
+from weights_bridge.files import write_jsonl
 
 USER = {"role": "user", "content": "go"}
 
@@ -90,3 +92,28 @@ def test_code_inside_a_model_directory_is_never_run(toy: Path, tmp_path: Path) -
     with pytest.raises(StageError, match="the tokenizer cannot be read"):
         load_tokenizer(toy)
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_model_without_template_is_refused_before_its_weights_are_looked_at(toy: Path, tmp_path: Path) -> None:
+    (toy / "chat_template.jinja").unlink()
+    weights = toy / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:5000])  # nothing could be loaded from it
+    write_jsonl(tmp_path / "rows.jsonl", [{"prompt": f"go {i}", "completion": "ok"} for i in range(20)])
+    words = ("prepare", tmp_path / "rows.jsonl", "--model", toy, "--out", tmp_path / "run")
+    result = call(*words)
+    assert result.exit_code == 1
+    assert "chat_template.jinja: no such file" in result.stderr and "--template FILE" in result.stderr
+    own = tmp_path / "own.jinja"
+    own.write_text(CHATML)
+    assert call(*words, "--template", own).exit_code == 0
+
+
+def test_conversations_of_one_call_are_those_of_single_calls(toy: Path) -> None:
+    tokenizer = load_tokenizer(toy)
+    some = [[USER], [USER, {"role": "assistant", "content": "ok"}], [USER] * 3]
+    assert render_each(tokenizer, some) == [render(tokenizer, messages) for messages in some]
+    assert render_each(tokenizer, []) == []
+    tokenizer.chat_template = "{% if messages | length > 2 %}{{ raise_exception('too many') }}{% endif %}x"
+    first, second, third = render_each(tokenizer, some)
+    assert (first, second) == ("x", "x")
+    assert isinstance(third, StageError) and "too many" in third.message

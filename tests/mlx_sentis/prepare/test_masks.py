@@ -419,3 +419,12 @@ def test_rows_may_come_as_a_stream(llama: Any) -> None:
     first = next(prepared_rows(stream(), llama.tokenizer, llama.recipe))
     assert isinstance(first, Prepared)
     assert len(read) < 1000
+
+
+def test_a_row_that_the_template_refuses_leaves_its_batch_alone(llama: Any, tools: Any) -> None:
+    rule = "{% if messages[0].content == 'bad' %}{{ raise_exception('no such thing') }}{% endif %}"
+    model = llama.with_template(rule + llama.tokenizer.chat_template)
+    rows = [chat("a", "one"), chat("bad", "x"), chat("b", "two", tools=tools), chat("c", "three", "d", "four")]
+    found = list(prepared_rows(rows, model.tokenizer, model.recipe))
+    assert found[1] == "rows.jsonl:7: the chat template refuses the roles (user, assistant): no such thing"
+    assert [found[index] for index in (0, 2, 3)] == [prepare(model, rows[index]) for index in (0, 2, 3)]

@@ -84,24 +84,28 @@ def test_each_trained_turn_is_what_survives_and_its_end(
     end = "<end_of_turn>" if name in ("trimmed", "gemma") else "<|im_end|>"
     answers = [surviving(name, answer, index == len(said) - 1) for index, (_, answer) in enumerate(said)]
     assert trained_texts(model, found) == [answer + end for answer in answers]
-    assert found.trained_tokens == sum(stop - start for start, stop in found.trained)
     assert found.disagreements == ()
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
 @settings(max_examples=30)
 @given(said=st.lists(st.tuples(SAID, SAID | THOUGHTS), min_size=1, max_size=3))
-def test_rows_begin_with_the_tokens_of_every_prompt_by_itself(
+def test_trained_are_exactly_the_tokens_between_a_prompt_by_itself_and_the_end_of_its_answer(
     models: dict[str, Any], name: str, said: list[tuple[str, str]]
 ) -> None:
     model, row = models[name], conversation("", said)
     found = next(prepared_rows([row], model.tokenizer, model.recipe))
     assume(isinstance(found, Prepared))
     assert isinstance(found, Prepared)
+    end, count = ("<end_of_turn>" if name in ("trimmed", "gemma") else "<|im_end|>"), 0
     places = [index for index, message in enumerate(row.messages) if message["role"] == "assistant"]
-    for place, (start, _) in zip(places, found.trained, strict=True):
+    for place, (start, stop) in zip(places, found.trained, strict=True):
         prompt = render(model.tokenizer, row.messages[:place], add_generation_prompt=True)
-        assert found.ids[:start] == model.tokenizer(prompt, add_special_tokens=False)["input_ids"]
+        whole = prompt + surviving(name, row.messages[place]["content"], place == places[-1]) + end
+        before, upto = model.tokenizer([prompt, whole], add_special_tokens=False)["input_ids"]
+        assert (found.ids[:start], found.ids[:stop]) == (before, upto)
+        count += len(upto) - len(before)
+    assert found.trained_tokens == count
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
