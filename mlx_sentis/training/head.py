@@ -55,17 +55,15 @@ def head_loss_sum(model: CausalLM, hidden: mx.array, labels: mx.array, weights: 
     weight = frozen_weight(model)
     if weight is not None:
         return frozen_head_loss_sum(hidden, weight, labels, weights)
-    vocabulary = model.folder.config["vocab_size"]
-    again = checkpoint(head_module(model), _logits_of(model))
     total = mx.array(0.0)
-    for rows in chunks(hidden.shape[0], vocabulary):
+    for rows in chunks(hidden.shape[0], model.folder.config["vocab_size"]):
         part = mx.depends([hidden[rows]], [total])[0]  # one chunk after the other: they share one chunk's memory
-        total = total + again(part, labels[rows], weights[rows])
+        total = total + checkpoint(head_module(model), _loss_of(model, labels[rows], weights[rows]))(part)
     return total
 
 
-def _logits_of(model: CausalLM) -> Callable[..., mx.array]:
-    return lambda hidden, labels, weights: cross_entropy_sum(model.logits(hidden), labels, weights)
+def _loss_of(model: CausalLM, labels: mx.array, weights: mx.array) -> Callable[[mx.array], mx.array]:
+    return lambda hidden: cross_entropy_sum(model.logits(hidden), labels, weights)
 
 
 def frozen_head_loss_sum(hidden: mx.array, weight: mx.array, labels: mx.array, weights: mx.array) -> mx.array:

@@ -69,7 +69,7 @@ def test_an_update_is_torchs_adamw(decoder: Make) -> None:
 
 def test_the_base_weights_do_not_move(decoder: Make) -> None:
     model = decoder("llama")
-    linear = model.layers[0].self_attn.q_proj.linear
+    linear = model.layers[0].self_attn.q_proj.base
     before, table = np.array(linear.weight), np.array(model.network.model.embed_tokens.weight)
     make_train_step(model, adamw(0.1), TrainSettings())([BATCH])
     np.testing.assert_array_equal(np.array(linear.weight), before)
@@ -115,3 +115,26 @@ def test_a_compiled_step_equals_the_plain_one(decoder: Make, monkeypatch: pytest
     compiled_step = make_train_step(compiled, adamw(0.01), TrainSettings())
     assert seen[0] is seen[1]
     assert [plain_step([BATCH]) for _ in range(3)] == [compiled_step([BATCH]) for _ in range(3)]
+
+
+def test_accumulated_micro_batches_are_one_large_batch(decoder: Make) -> None:
+    rows = rendered_rows(12, 20, 9, 31, 7, 15, 40, 26)  # 2 to 13 labels a row: a mean of means would differ
+    whole = make_train_step(model := decoder("llama"), adamw(0.01), TrainSettings())
+    parts = make_train_step(other := decoder("llama"), adamw(0.01), TrainSettings())
+    for _ in range(3):
+        one = whole([make_batch(rows, 48, 0)])
+        four = parts([make_batch(rows[i : i + 2], 48, 0) for i in range(0, 8, 2)])
+        assert four.loss == pytest.approx(one.loss, rel=1e-5)
+        assert four.grad_norm == pytest.approx(one.grad_norm, rel=1e-5)
+    for name, array in values(model).items():
+        np.testing.assert_allclose(values(other)[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_a_leaf_or_a_micro_batch_weighs_by_its_labels(decoder: Make) -> None:
+    model, rows = decoder("llama"), rendered_rows(12, 30)
+    losses = [loss_of_batch(model, arrays_of(make_batch([row], 0, 0))).item() for row in rows]
+    labels = [make_batch([row], 0, 0).trained_tokens for row in rows]
+    step_of = make_train_step(model, adamw(), TrainSettings())
+    found = step_of([make_batch([row], 0, 0) for row in rows]).loss
+    assert found == pytest.approx(np.average(losses, weights=labels), rel=1e-6)
+    assert abs(found - np.mean(losses)) > 1e-3
