@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from weights_bridge.console import Output, command
-from weights_bridge.errors import StageError
+from weights_bridge.errors import BudgetMissedError, StageError
 from weights_bridge.files import read_json
 from weights_bridge.run_folder import RunFolder
-from weights_bridge.settings import resolve
+from weights_bridge.settings import Settings, resolve
 
 PATH = click.Path(path_type=Path)
 
@@ -26,6 +26,8 @@ PATH = click.Path(path_type=Path)
 @click.option("--out", type=PATH, required=True, help="Run folder; may be the same.")
 @click.option("--config", type=PATH, default=None, help="TOML file of settings.")
 @click.option("--set", "overrides", multiple=True, metavar="SECTION.KEY=VALUE", help="Change one setting.")
+@click.option("--no-share-prefix", is_flag=True, help="Run every row whole: --set train.share_prefix=false.")
+@click.option("--prove-step", is_flag=True, help="Train nothing: hold the step's gradients against the plain step's.")
 @click.option(
     "--progress",
     type=click.Choice(["stdout", "stderr", "jsonl", "off"]),
@@ -39,6 +41,8 @@ def train(
     out: Path,
     config: Path | None,
     overrides: tuple[str, ...],
+    no_share_prefix: bool,
+    prove_step: bool,
     progress: str | None,
 ) -> None:
     """Train a LoRA or DoRA adapter with MLX."""
@@ -46,6 +50,7 @@ def train(
     if output.as_json and where in ("stdout", "jsonl"):
         raise click.UsageError(f"--progress {where} and --json both want stdout")
     kept = out / "config.toml"  # a run that has settings keeps them; flags change single ones
+    overrides += ("train.share_prefix=false",) if no_share_prefix else ()
     settings = resolve(file=config or (kept if kept.is_file() else None), overrides=overrides)
     from mlx_sentis.training import events
     from mlx_sentis.training.stage import bring_data, train_run
@@ -56,10 +61,28 @@ def train(
     if model is not None and model not in (recipe["model"]["name"], recipe["model"]["path"]):
         hint = "prepare the data for the model you train"
         raise StageError(f"--model {model}: the data was prepared for {recipe['model']['name']}", hint=hint)
+    if prove_step:
+        prove(output, run, settings.settings)
+        return
     settings.write(run.path("config.toml"))
     figures = train_run(run, settings.settings, sinks(events, where), output.story)
     text = f"{out}: {figures['updates']} updates in {figures['seconds']:.0f} s, the best after {figures['best_step']}"
     output.answer("train", figures, text)
+
+
+def prove(output: Output, run: RunFolder, settings: Settings) -> None:
+    """Answer with the gradient proof of a run's first batch.
+
+    Raises:
+        BudgetMissedError: the gradients differ by more than the limit.
+    """
+    from mlx_sentis.training.prove import prove_run
+
+    proof = prove_run(run, settings)
+    output.answer("prove-step", proof.as_json(), proof.text())
+    if not proof.passed:
+        found = f"{proof.parameter}: the gradient differs by {proof.worst:.1e}, wanted {proof.limit:.0e} or less"
+        raise BudgetMissedError(found, hint="train with --no-share-prefix, and tell us the model and the versions")
 
 
 def sinks(events: Any, where: str) -> list[Any]:
