@@ -10,7 +10,7 @@ from weights_bridge.adapter_file import read_adapter
 from weights_bridge.compare import GateReport
 from weights_bridge.errors import BudgetMissedError
 from weights_bridge.files import read_json, write_json
-from weights_bridge.merge import write_merged
+from weights_bridge.merge import require_base, write_merged
 from weights_bridge.model_folder import open_model_folder
 from weights_bridge.run_folder import RunFolder
 from weights_bridge.settings import ParitySettings
@@ -32,6 +32,7 @@ def merge_run(run: RunFolder, which: str = "best") -> dict[str, Any]:
     base, adapter = open_model_folder(Path(recipe["model"]["path"])), adapter_of(run.root, which)
     with run.stage("bridge", [*base.weight_files(), adapter.resolve(), run.path("recipe.json")]) as stage:
         found = read_adapter(adapter)
+        require_base(base, found)
         given = recipe["template"]["source"] == "--template"
         template = Path(recipe["template"]["file"]) if given else None
         write_merged(base, found, run.path("merged"), recipe["stop_ids"], template)

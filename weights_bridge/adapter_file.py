@@ -1,6 +1,10 @@
-"""The adapter's interchange file: `<torch module>.lora_A|lora_B|magnitude` in fp32, facts in the metadata.
+"""The adapter's interchange file: `<torch module>.<tensor>` in fp32, facts in the metadata.
 
-Legend: `r` rank, `in`/`out` the Linear's widths.
+The tensors of each kind are those of `adapter_kinds.Kind.shapes`. The fixed bases U and V of the -XS kinds are in the
+file too: two libraries' singular vectors differ where singular values are close, so a file without them is not whole.
+A full fine-tune is a file of the kind `full`, with the model's own tensors under their own names.
+
+Legend: `r` rank, `in`/`out` the sides of the weight as a matrix.
 """
 
 from __future__ import annotations
@@ -8,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +20,11 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from weights_bridge.adapter_kinds import FULL, KINDS, Kind, kind_of
 from weights_bridge.compare import Array
 from weights_bridge.errors import StageError, all_at_once
+
+HINT = "give a checkpoint that `train` wrote"
 
 
 @dataclass(frozen=True)
@@ -24,20 +32,46 @@ class Adapter:
     """An adapter, read.
 
     Attributes:
-        facts: type, rank, alpha, scale, dora_norm, targets.
-        modules: torch module name to its tensors: `lora_A` [r, in], `lora_B` [out, r], `magnitude` [out] (DoRA).
+        facts: type, rank, alpha, scale, norm, dropout, targets; ranks and alphas of the modules that differ; base.
+        modules: torch module name to its tensors.
     """
 
     facts: dict[str, Any]
     modules: dict[str, dict[str, Array]]
 
     @property
+    def is_full(self) -> bool:
+        return self.facts["type"] == FULL
+
+    @property
+    def kind(self) -> Kind:
+        return kind_of(self.facts["type"])
+
+    @property
     def scale(self) -> float:
         return float(self.facts["scale"])
+
+    def rank_of(self, module: str) -> int:
+        """Return r of one module."""
+        return rank_of(self.facts, module)
+
+    def scale_of(self, module: str) -> float:
+        """Return s of one module."""
+        return self.kind.scale(self.rank_of(module), alpha_of(self.facts, module))
 
     def flat(self) -> dict[str, Array]:
         """Return `<module>.<part>` to array."""
         return {f"{module}.{part}": a for module, parts in self.modules.items() for part, a in parts.items()}
+
+
+def rank_of(facts: dict[str, Any], module: str) -> int:
+    """Return r of one module by a file's facts."""
+    return int((facts.get("ranks") or {}).get(module, facts["rank"]))
+
+
+def alpha_of(facts: dict[str, Any], module: str) -> float:
+    """Return alpha of one module by a file's facts."""
+    return float((facts.get("alphas") or {}).get(module, facts["alpha"]))
 
 
 def read_adapter(path: Path) -> Adapter:
@@ -49,12 +83,13 @@ def read_adapter(path: Path) -> Adapter:
     try:
         with safe_open(path, framework="np") as reader:
             metadata = reader.metadata() or {}
-            tensors = {name: reader.get_tensor(name) for name in reader.keys()}  # noqa: SIM118
+            names = list(reader.keys())
+            if "adapter" not in metadata:
+                raise StageError(f"{path}: no `adapter` facts in the metadata{_written_as(names)}", hint=HINT)
+            tensors = {name: reader.get_tensor(name) for name in names}
     except (SafetensorError, OSError) as error:
         hint = "train again, or restore the checkpoint"
         raise StageError(f"{path}: not a whole safetensors file: {error}", hint=hint) from None
-    if "adapter" not in metadata:
-        raise StageError(f"{path}: no `adapter` facts in the metadata", hint="give a checkpoint that `train` wrote")
     facts = _facts(path, metadata["adapter"])
     modules: dict[str, dict[str, Array]] = defaultdict(dict)
     for name, array in tensors.items():
@@ -64,40 +99,88 @@ def read_adapter(path: Path) -> Adapter:
     return Adapter(facts, dict(sorted(modules.items())))
 
 
+def naming_scheme(names: Iterable[str]) -> str | None:
+    """Return whose way of naming adapter tensors a file follows, None when nobody's we know.
+
+    Args:
+        names: the file's tensor names.
+    """
+    schemes = {
+        "mlx-sentis": (".lora_A", ".lora_B", ".M_xs", ".magnitude", ".magnitude_r", ".magnitude_c"),
+        "mlx-lm": (".lora_a", ".lora_b", ".m"),
+        "PEFT": (".lora_A.weight", ".lora_B.weight", ".lora_A.default.weight", ".lora_B.default.weight"),
+        "kohya": (".lora_down.weight", ".lora_up.weight"),
+        "diffusers": (".lora.down.weight", ".lora.up.weight"),
+    }
+    listed = list(names)
+    if any(".parametrizations.weight." in name for name in listed):
+        return "stable-audio-3 parametrizations"
+    if any(name.startswith("base_model.model.") for name in listed):
+        return "PEFT"
+    counts = {scheme: sum(name.endswith(ends) for name in listed) for scheme, ends in schemes.items()}
+    best = max(counts, key=lambda scheme: counts[scheme])
+    return best if counts[best] else None
+
+
+def _written_as(names: list[str]) -> str:
+    scheme = naming_scheme(names)
+    return f"; its tensors are named as by {scheme}" if scheme not in (None, "mlx-sentis") else ""
+
+
 def _facts(path: Path, text: str) -> dict[str, Any]:
-    hint = "give a checkpoint that `train` wrote"
     try:
         facts = json.loads(text)
-        kind, rank, alpha, scale = facts["type"], facts["rank"], float(facts["alpha"]), float(facts["scale"])
+        rank, alpha, scale = facts["rank"], float(facts["alpha"]), float(facts["scale"])
+        kind, targets = facts["type"], facts["targets"]
+        ranks, alphas = dict(facts.get("ranks") or {}), dict(facts.get("alphas") or {})
     except (json.JSONDecodeError, TypeError, KeyError, ValueError) as error:
-        raise StageError(f"{path}: `adapter` facts in the metadata are not whole: {error!r}", hint=hint) from None
+        raise StageError(f"{path}: `adapter` facts in the metadata are not whole: {error!r}", hint=HINT) from None
     faults = []
-    if kind not in ("lora", "dora"):
-        faults.append(f"type: found {kind!r}, wanted lora or dora")
+    if kind == FULL and isinstance(targets, list):
+        return facts
+    if kind not in KINDS:
+        faults.append(f"type: found {kind!r}, wanted {', '.join(KINDS)} or {FULL}")
     if type(rank) is not int or rank < 1:
         faults.append(f"rank: found {rank!r}, wanted 1 or more")
-    elif not math.isclose(scale, alpha / rank, rel_tol=1e-6):
-        faults.append(f"scale: found {scale}, wanted alpha / rank = {alpha / rank}")
-    if not isinstance(facts.get("targets"), list):
+    elif kind in KINDS and not math.isclose(scale, wanted := KINDS[kind].scale(rank, alpha), rel_tol=1e-6):
+        faults.append(f"scale: found {scale}, wanted {wanted} of alpha {alpha} and rank {rank}")
+    if not isinstance(targets, list):
         faults.append("targets: missing")
+    else:
+        known = set(targets)
+        faults += [f"{n}: has a rank or an alpha and is no target" for n in {*ranks, *alphas} - known]
+    faults += [f"ranks: found {r!r} for {n}" for n, r in ranks.items() if type(r) is not int or r < 1]
+    faults += [f"alphas: found {a!r} for {n}" for n, a in alphas.items() if not isinstance(a, int | float) or not a > 0]
+    if facts.get("norm", "detached") not in ("detached", "attached"):
+        faults.append(f"norm: found {facts['norm']!r}, wanted detached or attached")
     if faults:
-        raise all_at_once(f"{path}: `adapter` facts in the metadata:", faults, hint=hint)
+        raise all_at_once(f"{path}: `adapter` facts in the metadata:", faults, hint=HINT)
     return facts
 
 
 def _check(path: Path, facts: dict[str, Any], modules: dict[str, dict[str, Array]]) -> None:
-    wanted = {"lora_A", "lora_B"} | ({"magnitude"} if facts["type"] == "dora" else set())
-    faults = []
-    for module in facts["targets"]:
-        if module not in modules:
-            faults.append(f"{module}: missing, the metadata names it")
+    is_full = facts["type"] == FULL
+    listed = {f"{module}.{part}" for module, parts in modules.items() for part in parts} if is_full else modules.keys()
+    targets = set(facts["targets"])
+    faults = [f"{name}: missing, the metadata names it" for name in targets - listed]
+    faults += [f"{name}: not among the metadata's targets" for name in listed - targets]
     for module, parts in modules.items():
-        if module not in facts["targets"]:
-            faults.append(f"{module}: not among the metadata's targets")
-        if parts.keys() != wanted:
-            faults.append(f"{module}: found {sorted(parts)}, wanted {sorted(wanted)}")
-        for part, array in parts.items():
-            if not np.isfinite(array).all():
-                faults.append(f"{module}.{part}: holds values that are not finite")
+        if not is_full:
+            faults += _part_faults(facts, module, parts)
+        faults += [
+            f"{module}.{part}: holds values that are not finite"
+            for part, array in parts.items()
+            if not np.isfinite(array).all()
+        ]
     if faults:
         raise all_at_once(f"{path}: not a whole adapter:", faults, hint="train again, or restore the checkpoint")
+
+
+def _part_faults(facts: dict[str, Any], module: str, parts: dict[str, Array]) -> list[str]:
+    """Return what is wrong with a module's tensors among themselves; whether they fit a model is `merge.check_fit`."""
+    kind, rank = kind_of(facts["type"]), rank_of(facts, module)
+    if parts.keys() != kind.parts:
+        return [f"{module}: found {sorted(parts)}, wanted {sorted(kind.parts)}"]
+    if kind.fixed_bases and parts["M_xs"].shape != (rank, rank):
+        return [f"{module}.M_xs: found {parts['M_xs'].shape}, wanted {(rank, rank)}"]
+    return []

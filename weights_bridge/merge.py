@@ -1,9 +1,9 @@
 """Merging an adapter into the base weights, in fp32, tensor by tensor.
 
-LoRA: W' = W + s B A. DoRA: W' = (m / ‖W + s B A‖) ⊙ (W + s B A), the norm of each row. Products and norms are
-taken in float64 and rounded once, so that the merged weight carries one rounding and not three.
+The formulas are those of `adapter_kinds`. Products and norms are taken in float64 and rounded once, so that the merged
+weight carries one rounding and not three.
 
-Legend: `r` rank, `in`/`out` the Linear's widths.
+Legend: `r` rank, `in`/`out` the sides of the weight as a matrix.
 """
 
 from __future__ import annotations
@@ -15,26 +15,35 @@ from pathlib import Path
 import numpy as np
 
 from weights_bridge.adapter_file import Adapter
+from weights_bridge.adapter_kinds import Kind
 from weights_bridge.compare import Array
 from weights_bridge.errors import all_at_once
-from weights_bridge.files import folder_written_whole, read_json, write_json
+from weights_bridge.files import folder_written_whole, read_json, sha256_of, write_json
 from weights_bridge.model_folder import TOKENIZER_FILES, ModelFolder
 from weights_bridge.safetensors_writer import write_safetensors
 
+LEAST_NORM = 1e-12  # added to each norm, so that a row or column of zeros stays zeros
 
-def merged_weight(weight: Array, parts: dict[str, Array], scale: float) -> Array:
-    """Return one merged weight [out, in] in fp32.
+
+def merged_weight(weight: Array, parts: dict[str, Array], kind: Kind, scale: float) -> Array:
+    """Return one merged weight in fp32, in the shape it came in.
 
     Args:
-        weight: W [out, in], fp32.
-        parts: `lora_A` [r, in], `lora_B` [out, r] and, for DoRA, `magnitude` [out].
-        scale: s, alpha / r.
+        weight: W, fp32, in torch's layout: [out, in] or [out, channels, taps].
+        parts: the module's tensors.
+        kind: which formula.
+        scale: s.
     """
-    adapted = weight.astype(np.float64) + scale * (parts["lora_B"].astype(np.float64) @ parts["lora_A"])
-    if "magnitude" in parts:
-        norm = np.linalg.norm(adapted, axis=1, keepdims=True)
-        adapted *= parts["magnitude"].astype(np.float64)[:, None] / norm
-    return adapted.astype(np.float32)
+    part = {name: array.astype(np.float64) for name, array in parts.items()}
+    change = part["U"] @ part["M_xs"] @ part["V"].T if kind.fixed_bases else part["lora_B"] @ part["lora_A"]
+    adapted = weight.reshape(weight.shape[0], -1).astype(np.float64) + scale * change
+    if kind.rows:
+        norm = np.linalg.norm(adapted, axis=1) + LEAST_NORM
+        adapted *= (part[kind.row_magnitude] / norm)[:, None]
+    if kind.columns:
+        norm = np.linalg.norm(adapted, axis=0) + LEAST_NORM
+        adapted *= part[kind.column_magnitude] / norm
+    return adapted.astype(np.float32).reshape(weight.shape)
 
 
 def merged_tensors(base: ModelFolder, adapter: Adapter) -> Iterator[tuple[str, Array]]:
@@ -44,28 +53,65 @@ def merged_tensors(base: ModelFolder, adapter: Adapter) -> Iterator[tuple[str, A
         StageError: a module of the adapter is not in the model, or its shapes do not fit; all at once.
     """
     check_fit(base, adapter)
+    trained = adapter.flat() if adapter.is_full else {}
     for name, array in base.tensors():
-        parts = adapter.modules.get(name.removesuffix(".weight")) if name.endswith(".weight") else None
-        yield name, merged_weight(array, parts, adapter.scale) if parts else array
+        module = name.removesuffix(".weight")
+        if adapter.is_full:
+            yield name, trained.get(name, array)
+        elif name.endswith(".weight") and module in adapter.modules:
+            parts = adapter.modules[module]
+            yield name, merged_weight(array, parts, adapter.kind, adapter.scale_of(module))
+        else:
+            yield name, array
 
 
 def check_fit(base: ModelFolder, adapter: Adapter) -> None:
-    """Require that every module of the adapter is a Linear of the model with fitting widths."""
-    linears, rank = base.architecture.linear_modules(base.config), int(adapter.facts["rank"])
+    """Require that everything in the adapter has its place in the model, with fitting shapes."""
+    faults = _full_faults(base, adapter) if adapter.is_full else _module_faults(base, adapter)
+    if faults:
+        raise all_at_once("the adapter does not fit the model:", faults, hint="use the base model it was trained on")
+
+
+def _module_faults(base: ModelFolder, adapter: Adapter) -> list[str]:
+    linears = base.architecture.linear_modules(base.config)
     faults = []
     for module, parts in adapter.modules.items():
         if module not in linears:
             faults.append(f"{module}: not a Linear of {base.path}")
             continue
-        out, width = linears[module]
-        wanted = {"lora_A": (rank, width), "lora_B": (out, rank), "magnitude": (out,)}
+        wanted = adapter.kind.shapes(*linears[module], adapter.rank_of(module))
         faults += [
             f"{module}.{part}: found {array.shape}, wanted {wanted[part]}"
             for part, array in parts.items()
             if array.shape != wanted[part]
         ]
-    if faults:
-        raise all_at_once("the adapter does not fit the model:", faults, hint="use the base model it was trained on")
+    return faults
+
+
+def _full_faults(base: ModelFolder, adapter: Adapter) -> list[str]:
+    wanted = base.architecture.torch_shapes(base.config)
+    found = {name: array.shape for name, array in adapter.flat().items()}
+    faults = [f"{name}: missing" for name in wanted.keys() - found.keys()]
+    faults += [f"{name}: not a tensor of {base.path}" for name in found.keys() - wanted.keys()]
+    both = wanted.keys() & found.keys()
+    return faults + [f"{n}: found {found[n]}, wanted {wanted[n]}" for n in both if found[n] != wanted[n]]
+
+
+def require_base(base: ModelFolder, adapter: Adapter) -> None:
+    """Require the very weight files that the adapter was trained on; an adapter that names none is taken as it is.
+
+    Raises:
+        StageError: a file is missing, is another one, or is new.
+    """
+    trained_on = adapter.facts.get("base")
+    if not trained_on:
+        return
+    here = {file.name: sha256_of(file) for file in base.weight_files()}
+    if here != trained_on:
+        faults = [f"{name}: missing or altered" for name in trained_on if here.get(name) != trained_on[name]]
+        faults += [f"{name}: was not there" for name in here.keys() - trained_on.keys()]
+        hint = "restore these files, or train again"
+        raise all_at_once(f"{base.path}: not the weights the adapter was trained on:", faults, hint=hint)
 
 
 def write_merged(

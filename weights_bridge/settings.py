@@ -15,6 +15,9 @@ import tomlkit
 from weights_bridge.errors import StageError, UsedWronglyError, all_at_once, unknown_name
 from weights_bridge.files import write_text
 
+AdapterType = Literal[
+    "lora", "rslora", "dora", "dora-rows", "dora-cols", "bora", "lora-xs", "dora-rows-xs", "dora-cols-xs", "bora-xs"
+]
 KINDS = {int: "a whole number", float: "a number", str: "a text"}
 
 
@@ -60,12 +63,17 @@ class DataSettings:
 
 @dataclass
 class AdapterSettings:
-    """What is trained."""
+    """What is trained. Patterns name modules as `targets` does."""
 
-    type: Literal["lora", "dora"] = "dora"
+    type: AdapterType = "dora"
     rank: int = at_least(16, 1)
-    alpha: float = above_zero(16.0)  # the effective scale is alpha / rank
-    targets: list[str] = field(default_factory=lambda: ["all-linear"])
+    alpha: float = above_zero(16.0)  # the effective scale is alpha / rank, for rslora alpha / √rank
+    targets: list[str] = field(default_factory=lambda: ["all-linear"])  # names, *, [i-j], re:…
+    exclude: list[str] = field(default_factory=list)  # of the targets, in the same forms
+    rank_pattern: dict[str, int] = field(default_factory=dict)  # pattern to rank, the first match wins
+    alpha_pattern: dict[str, float] = field(default_factory=dict)  # pattern to alpha
+    dropout: float = share_below_one(0.0)  # of the adapter's input, in training only
+    norm: Literal["detached", "attached"] = "detached"  # whether gradients flow through the norms of DoRA and BoRA
 
 
 @dataclass
@@ -84,7 +92,7 @@ class TrainSettings:
     beta2: float = share_below_one(0.999)  # decay of the second moment: adamw, adam, lion
     epsilon: float = above_zero(1e-8)  # added to the root of the second moment: adamw, adam
     momentum: float = share_below_one(0.9)  # sgd, muon
-    warmup_updates: int = at_least(8, 0)
+    warmup_updates: int = at_least(8, 0)  # linear; inverse has a warm-up of its own
     schedule: Literal["constant", "linear", "cosine", "inverse"] = "cosine"
     inverse_gamma: float = above_zero(1e6)  # InverseLR: updates after which the rate has fallen by 2^-inverse_power
     inverse_power: float = at_least(0.5, 0)
@@ -157,11 +165,20 @@ class Resolved:
             table = tomlkit.table()
             values = getattr(self.settings, section.name)
             for item in dataclasses.fields(values):
-                value = tomlkit.item(getattr(values, item.name))
+                value = _toml_item(getattr(values, item.name))
                 value.comment(self.origins.get(f"{section.name}.{item.name}", "default"))
                 table.add(item.name, value)
             document.add(section.name, table)
         write_text(path, tomlkit.dumps(document))
+
+
+def _toml_item(value: Any) -> Any:
+    """Return a value for the file; a table of patterns stays on its line, so that a comment fits beside it."""
+    if not isinstance(value, dict):
+        return tomlkit.item(value)
+    inline = tomlkit.inline_table()
+    inline.update(value)
+    return inline
 
 
 def resolve(
@@ -273,6 +290,8 @@ def _checked(value: Any, kind: Any, declared: dataclasses.Field[Any]) -> Any:
         ):
             raise ValueError("a list of texts")
         return items
+    if origin is dict:
+        return _checked_table(value, get_args(kind)[1], declared)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if kind is bool or isinstance(value, bool):
@@ -282,6 +301,21 @@ def _checked(value: Any, kind: Any, declared: dataclasses.Field[Any]) -> Any:
     if not isinstance(value, kind):
         raise ValueError(KINDS[kind])
     return value
+
+
+def _checked_table(value: Any, kind: type, declared: dataclasses.Field[Any]) -> dict[str, Any]:
+    """Return a table of numbers above 0; `a.b = 4` in TOML is a table in a table, and means the name `a.b`."""
+    wanted = f"a table of pattern to {KINDS[kind]} above 0"
+    if not isinstance(value, dict):
+        raise ValueError(wanted)
+    table: dict[str, Any] = {}
+    for name, entry in value.items():
+        inner = _checked_table(entry, kind, declared) if isinstance(entry, dict) else {"": entry}
+        for rest, number in inner.items():
+            if isinstance(number, bool) or not isinstance(number, int | kind) or not 0 < number < math.inf:
+                raise ValueError(wanted)
+            table[f"{name}.{rest}" if rest else name] = kind(number)
+    return table
 
 
 def _in_range(value: Any, limits: Mapping[str, float]) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 from mlx_sentis.training import BLAS, adapters, events, loop
 from mlx_sentis.training.definitions import load_causal_lm
-from weights_bridge.errors import StageError, all_at_once
+from weights_bridge.errors import StageError, all_at_once, counted
 from weights_bridge.files import folder_written_whole, read_json, read_jsonl
 from weights_bridge.model_folder import open_model_folder
 from weights_bridge.run_folder import RunFolder
@@ -50,16 +50,17 @@ def train_run(
         if not BLAS.is_fast:
             say("MLX uses the reference BLAS here: about 20 times slower than it could be; see `mlx-sentis doctor`")
         model = load_causal_lm(folder)
-        names = adapters.add_adapters(model, settings.adapter, settings.train.seed)
-        facts = adapters.facts_of(settings.adapter, names)
-        say(f"{folder.path.name}: {settings.adapter.type} of rank {settings.adapter.rank} on {len(names)} modules")
+        facts = adapters.prepare_training(model, settings)
+        trained = adapters.grouped(facts.targets)
+        say("\n  ".join([f"{folder.path.name}: {facts.name} on {counted(len(facts.targets), facts.noun)}", *trained]))
+        stage.facts["trained"] = trained
         with last_log_kept(run.path("log.jsonl")) as log_file:
             heard_by = [*sinks, events.JsonLines(log_file)]
             trainer = loop.Trainer(model, facts, settings, run.path("checkpoints"), heard_by, recipe["pad_id"])
-            trained = trainer.run(train, valid)
-        figures = {key: value for key, value in asdict(trained).items() if key not in ("losses", "valid_losses")}
-        figures |= {"first_loss": trained.losses[0], "last_loss": trained.losses[-1]}
-        figures |= {"valid_losses": trained.valid_losses, "updates": len(trained.losses), "blas": BLAS.name}
+            outcome = trainer.run(train, valid)
+        figures = {key: value for key, value in asdict(outcome).items() if key not in ("losses", "valid_losses")}
+        figures |= {"first_loss": outcome.losses[0], "last_loss": outcome.losses[-1]}
+        figures |= {"valid_losses": outcome.valid_losses, "updates": len(outcome.losses), "blas": BLAS.name}
         stage.facts |= figures
         stage.wrote(run.path("checkpoints"), run.path("log.jsonl"))
     return figures

@@ -101,10 +101,5 @@ def put_on_adapter(model: Any, adapter: Path) -> None:
         StageError: the file is no adapter of this model.
     """
     from mlx_sentis.training import adapters
-    from weights_bridge.adapter_file import read_adapter
-    from weights_bridge.settings import AdapterSettings
 
-    facts = read_adapter(adapter).facts
-    settings = AdapterSettings(facts["type"], facts["rank"], facts["alpha"], facts["targets"])
-    adapters.add_adapters(model, settings, seed=0)
-    adapters.load_adapter(model, adapter)
+    adapters.put_on(model, adapter)

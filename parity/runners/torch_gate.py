@@ -2,8 +2,8 @@
 
 The forward pass is fp32, as what is shipped. The backward reference is float64, so that its own rounding is not
 charged to MLX.
-The adapter is written here a second time, with the norm of the built W + s B A, so that the two sides do not share
-the trainer's expansion.
+Adapters are written here a second time (`torch_adapters`), with the norms of the built W + s Δ, so that the two sides
+do not share the trainer's algebra.
 
 Legend: `T` tokens, `V` vocabulary, `H` hidden width, `P` shared prefix tokens, `r` rank.
 """
@@ -85,13 +85,18 @@ def _keep_input(arrays: dict[str, Any], index: int) -> Any:
 def _backward(model: Any, asked: GateRequest) -> dict[str, Any]:
     import torch
 
-    parameters = _attach(model, asked)
+    from parity.runners.torch_adapters import attach
+    from weights_bridge.adapter_file import read_adapter
+
+    parameters = attach(model, read_adapter(Path(asked.adapter)))
     total = sum(end - start for row in asked.backward_rows for start, end in row["trained"])
     loss_sum = 0.0
     arrays: dict[str, Any] = {}
     for index, row in enumerate(asked.backward_rows):  # one by one, unpadded: the plainest form of the same loss
         ids = torch.tensor([row["ids"]])
-        embeddings = model.get_input_embeddings()(ids).detach().requires_grad_(True)
+        embeddings = model.get_input_embeddings()(ids)
+        embeddings = embeddings if embeddings.requires_grad else embeddings.detach().requires_grad_(True)
+        embeddings.retain_grad()  # with all weights trained it is no leaf, and the table has a gradient of its own
         logits = model(inputs_embeds=embeddings, use_cache=False).logits[0]
         targets = [t for start, end in row["trained"] for t in range(start, end)]
         labels = ids[0, targets]
@@ -103,41 +108,3 @@ def _backward(model: Any, asked: GateRequest) -> dict[str, Any]:
     arrays |= {f"grad/{name}": p.grad.float().numpy() for name, p in parameters.items()}
     arrays["loss"] = torch.tensor(loss_sum, dtype=torch.float32).numpy()
     return arrays
-
-
-def _attach(model: Any, asked: GateRequest) -> dict[str, Any]:
-    """Put the adapter beside the base model's Linears; return its parameters by name.
-
-    The norm of a DoRA row is taken of W + s B A as it is built, not by the trainer's expansion, and without a
-    gradient, as the trainer's facts say.
-    """
-    import torch
-
-    from weights_bridge.adapter_file import read_adapter
-
-    adapter = read_adapter(Path(asked.adapter))
-    scale = adapter.scale
-
-    class Adapted(torch.nn.Module):
-        def __init__(self, linear: Any, parts: dict[str, Any]) -> None:
-            super().__init__()
-            self.linear = linear
-            for name, array in parts.items():
-                self.register_parameter(name, torch.nn.Parameter(torch.from_numpy(array).to(linear.weight.dtype)))
-            with torch.no_grad():
-                own = dict(self.named_parameters(recurse=False))
-                self.norm = (linear.weight + scale * (own["lora_B"] @ own["lora_A"])).norm(dim=1)
-
-        def forward(self, x: Any) -> Any:
-            own = dict(self.named_parameters(recurse=False))
-            y = x @ self.linear.weight.T + scale * ((x @ own["lora_A"].T) @ own["lora_B"].T)
-            if "magnitude" in own:
-                y = y * (own["magnitude"] / self.norm)
-            return y if self.linear.bias is None else y + self.linear.bias
-
-    parameters = {}
-    for module, parts in adapter.modules.items():
-        adapted = Adapted(model.get_submodule(module), parts)
-        model.set_submodule(module, adapted)
-        parameters |= {f"{module}.{name}": p for name, p in adapted.named_parameters(recurse=False)}
-    return parameters

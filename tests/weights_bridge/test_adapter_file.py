@@ -92,11 +92,11 @@ def test_a_file_of_another_kind_is_refused(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"type": "bora"}, "type: found 'bora', wanted lora or dora"),
+        ({"type": "vera"}, "type: found 'vera', wanted lora, rslora, dora, "),
         ({"rank": 0}, "rank: found 0, wanted 1 or more"),
         ({"rank": "4"}, "rank: found '4', wanted 1 or more"),
-        ({"scale": 8.0}, "scale: found 8.0, wanted alpha / rank = 2.0"),
-        ({"scale": float("nan")}, "scale: found nan, wanted alpha / rank = 2.0"),
+        ({"scale": 8.0}, "scale: found 8.0, wanted 2.0 of alpha 8.0 and rank 4"),
+        ({"scale": float("nan")}, "scale: found nan, wanted 2.0 of alpha 8.0 and rank 4"),
         ({"alpha": None}, "facts in the metadata are not whole"),
         ({"targets": None}, "targets: missing"),
     ],

@@ -15,6 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 from mlx_sentis.demo.toy import MODEL_TYPES
 from weights_bridge.adapter_file import read_adapter
+from weights_bridge.adapter_kinds import KINDS
 from weights_bridge.errors import StageError
 from weights_bridge.merge import merged_weight, write_merged
 from weights_bridge.model_folder import open_model_folder
@@ -44,7 +45,10 @@ def test_a_merged_weight_is_the_formula_rounded_once(
     adapter = read_adapter(made_adapter("llama", kind, rank, alpha))
     for module, parts in adapter.modules.items():
         weight = base.tensor(f"{module}.weight")
-        merged, wanted = merged_weight(weight, parts, adapter.scale), by_torch(weight, parts, alpha / rank)
+        merged, wanted = (
+            merged_weight(weight, parts, adapter.kind, adapter.scale),
+            by_torch(weight, parts, alpha / rank),
+        )
         assert merged.dtype == np.float32
         assert np.abs(merged - weight).max() > 0.01
         np.testing.assert_array_max_ulp(merged, wanted.astype(np.float32), maxulp=1)
@@ -54,7 +58,7 @@ def test_a_dora_whose_magnitude_is_the_norm_changes_nothing() -> None:
     weight = np.random.default_rng(0).standard_normal((6, 5)).astype(np.float32)
     parts = {"lora_A": np.ones((2, 5), "f4"), "lora_B": np.zeros((6, 2), "f4")}
     parts["magnitude"] = np.linalg.norm(weight.astype(np.float64), axis=1).astype(np.float32)
-    np.testing.assert_allclose(merged_weight(weight, parts, 1.0), weight, rtol=2e-7)
+    np.testing.assert_allclose(merged_weight(weight, parts, KINDS["dora"], 1.0), weight, rtol=2e-7)
 
 
 @pytest.mark.parametrize("model_type", MODEL_TYPES)

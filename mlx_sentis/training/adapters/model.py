@@ -1,179 +1,155 @@
-"""LoRA and DoRA on Linear layers, in torch's orientation so that the interchange file is an identity.
-
-Legend: `in`, `out` the layer's widths, `r` rank, s = alpha / r.
-
-LoRA (Hu et al. 2021, arXiv 2106.09685): y = x Wᵀ + s (x Aᵀ) Bᵀ + b, A [r, in], B [out, r].
-DoRA (Liu et al. 2024, arXiv 2402.09353): y = (m / ‖W + s B A‖) ⊙ (x Wᵀ + s (x Aᵀ) Bᵀ) + b, with m [out] and the
-norm of each row of W + s B A [out, in]. The norm is detached from the gradient (the paper's §4.3, as in PEFT).
-W + s B A is never built: ‖W_i + s B_i A‖² = ‖W_i‖² + 2 s B_i·(W_i Aᵀ) + s² B_i (A Aᵀ) B_iᵀ.
-"""
+"""Putting adapters on a model, or training all of it; what is trained, by name."""
 
 from __future__ import annotations
 
-import fnmatch
-import json
-import math
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Iterator
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 from mlx.utils import tree_flatten
 
+from mlx_sentis.training.adapters.modules import Adapted
+from mlx_sentis.training.adapters.targets import choose, table_for
 from mlx_sentis.training.definitions import CausalLM
+from weights_bridge.adapter_kinds import Kind, kind_of
 from weights_bridge.errors import StageError, all_at_once
-from weights_bridge.safetensors_writer import write_safetensors
 from weights_bridge.settings import AdapterSettings
 
-DORA_NORM = "detached"
 
-
-@dataclass(frozen=True)
-class AdapterFacts:
-    """What the interchange file says of itself."""
-
-    type: str
-    rank: int
-    alpha: float
-    scale: float
-    dora_norm: str
-    targets: list[str]
-
-
-class AdaptedLinear(nn.Module):
-    """A frozen Linear with a LoRA or DoRA beside it.
-
-    Args:
-        linear: the layer to wrap; weight [out, in], optional bias [out].
-        rank: r.
-        scale: s, alpha / r.
-        dora: whether to learn a magnitude per row.
-        key: random key of A's initial values.
-    """
-
-    def __init__(self, linear: nn.Linear, rank: int, scale: float, dora: bool, key: mx.array) -> None:
-        super().__init__()
-        out, width = linear.weight.shape
-        self.linear = linear
-        self.scale = scale
-        bound = 1 / math.sqrt(width)  # torch's kaiming_uniform with a = √5
-        self.lora_A = mx.random.uniform(-bound, bound, (rank, width), key=key)
-        self.lora_B = mx.zeros((out, rank))
-        if dora:
-            self._weight_norm_squared = mx.sum(linear.weight.astype(mx.float32) ** 2, axis=1)
-            self.magnitude = mx.sqrt(self._weight_norm_squared)
-
-    def adapted_norm(self) -> mx.array:
-        """Return the norm of each row of W + s B A, [out]."""
-        cross = mx.sum(self.lora_B * (self.linear.weight @ self.lora_A.T), axis=1)
-        square = mx.sum((self.lora_B @ (self.lora_A @ self.lora_A.T)) * self.lora_B, axis=1)
-        return mx.sqrt(self._weight_norm_squared + 2 * self.scale * cross + self.scale**2 * square)
-
-    def __call__(self, x: mx.array) -> mx.array:
-        y = x @ self.linear.weight.T + self.scale * ((x @ self.lora_A.T) @ self.lora_B.T)
-        if "magnitude" in self:
-            y = y * (self.magnitude / mx.stop_gradient(self.adapted_norm()))
-        return y + self.linear.bias if "bias" in self.linear else y
-
-
-def target_modules(model: CausalLM, targets: list[str]) -> list[str]:
-    """Return the torch names of the Linear modules that the targets choose, in layer order.
-
-    Args:
-        model: the decoder.
-        targets: `all-linear` (every Linear inside the layers), a last name such as `q_proj`, or a pattern with `*`.
+def target_modules(model: CausalLM, targets: list[str], exclude: list[str] | None = None) -> list[str]:
+    """Return the torch names of the modules that the targets choose, in layer order (see `targets`).
 
     Raises:
-        StageError: a target matches nothing.
+        StageError: a target or an exclude matches nothing.
     """
-    known = list(model.folder.architecture.linear_modules(model.folder.config))
-    chosen: set[str] = set()
-    faults = []
-    for target in targets:
-        if target == "all-linear":
-            matched = known
-        else:
-            matched = [n for n in known if n.rpartition(".")[2] == target or fnmatch.fnmatchcase(n, target)]
-        if not matched:
-            faults.append(f"{target!r} matches no Linear module")
-        chosen.update(matched)
-    if faults:
-        last = sorted({name.rpartition(".")[2] for name in known})
-        raise all_at_once("adapter.targets:", faults, hint=f"known: all-linear, {', '.join(last)}, or a pattern with *")
-    return [name for name in known if name in chosen]
+    return choose(list(model.folder.architecture.linear_modules(model.folder.config)), targets, exclude or [])
 
 
-def add_adapters(model: CausalLM, settings: AdapterSettings, seed: int) -> list[str]:
-    """Freeze the model and wrap the targeted layers; return the wrapped modules' torch names."""
-    if settings.rank < 1:
-        raise StageError(f"adapter.rank: found {settings.rank}, wanted 1 or more", hint="--set adapter.rank=16")
-    names = target_modules(model, settings.targets)
-    model.network.freeze()
-    keys = mx.random.split(mx.random.key(seed), len(names))
-    for name, key in zip(names, keys, strict=True):
-        parent, leaf = module_at(model.network, name.rpartition(".")[0]), name.rpartition(".")[2]
-        adapted = AdaptedLinear(
-            parent[leaf], settings.rank, settings.alpha / settings.rank, settings.type == "dora", key
-        )
-        adapted.linear.freeze()
-        setattr(parent, leaf, adapted)
-    mx.eval(model.network.parameters())
-    if settings.type == "dora":
-        _check_rows(model, names)
+def add_adapters(model: CausalLM, settings: AdapterSettings, seed: int, *, find_bases: bool = True) -> list[str]:
+    """Freeze the model and wrap the targeted layers; return the wrapped modules' torch names (see `adapt`).
+
+    Raises:
+        StageError: a pattern matches nothing, or a layer does not take this kind or rank; all at once.
+    """
+    names = target_modules(model, settings.targets, settings.exclude)
+    adapt(model.network, names, settings, seed, find_bases=find_bases)
     return names
 
 
-def _check_rows(model: CausalLM, names: list[str]) -> None:
+def adapt(
+    network: nn.Module, names: list[str], settings: AdapterSettings, seed: int, *, find_bases: bool = True
+) -> None:
+    """Freeze a network and wrap the named Linear, Conv1d or QuantizedLinear modules.
+
+    Args:
+        network: any network.
+        names: dotted names.
+        settings: kind, rank, alpha, their patterns, dropout and norm.
+        seed: of the initial values; module k gets the k-th key.
+        find_bases: whether to decompose W for the -XS kinds; not when a file brings U and V.
+
+    Raises:
+        StageError: a layer does not take this kind or rank; all at once.
+    """
+    if settings.rank < 1:
+        raise StageError(f"adapter.rank: found {settings.rank}, wanted 1 or more", hint="--set adapter.rank=16")
+    kind = kind_of(settings.type)
+    ranks, alphas = ranks_of(settings, names), alphas_of(settings, names)
+    sizes = {name: (ranks.get(name, settings.rank), alphas.get(name, settings.alpha)) for name in names}
+    _check_ranks(network, kind, {name: rank for name, (rank, _) in sizes.items()})
+    network.freeze()
+    for name, key in zip(names, mx.random.split(mx.random.key(seed), len(names)), strict=True):
+        parent, leaf = module_at(network, name.rpartition(".")[0]), name.rpartition(".")[2]
+        rank, alpha = sizes[name]
+        adapted = Adapted(
+            parent[leaf],
+            kind,
+            rank,
+            kind.scale(rank, alpha),
+            key,
+            dropout=settings.dropout,
+            attached=settings.norm == "attached",
+            find_bases=find_bases,
+        )
+        adapted.train(parent[leaf].training)
+        setattr(parent, leaf, adapted)
+        mx.eval(adapted.parameters())  # one layer's dense rows at a time
+    _check_norms(network, names)
+
+
+def ranks_of(settings: AdapterSettings, names: list[str]) -> dict[str, int]:
+    """Return module to rank where a pattern changes it."""
+    return table_for(names, settings.rank_pattern, settings.rank, "rank_pattern")
+
+
+def alphas_of(settings: AdapterSettings, names: list[str]) -> dict[str, float]:
+    """Return module to alpha where a pattern changes it."""
+    return table_for(names, settings.alpha_pattern, settings.alpha, "alpha_pattern")
+
+
+def train_everything(model: CausalLM) -> list[str]:
+    """Unfreeze every weight and return the tensors' torch names.
+
+    Raises:
+        StageError: a layer holds quantised weights, which have no gradient.
+    """
+    faults = [name for name, module in model.network.named_modules() if isinstance(module, nn.QuantizedLinear)]
+    if faults:
+        hint = "give the model in full precision, or train an adapter"
+        raise all_at_once("train.full: quantised layers cannot be trained:", faults, hint=hint)
+    model.network.unfreeze()
+    torch_names = model.folder.architecture.torch_from_mlx(model.folder.config)
+    return [torch_names[name] for name in adapter_tensors(model)]
+
+
+def _check_ranks(network: nn.Module, kind: Kind, ranks: dict[str, int]) -> None:
+    faults = []
+    for name, rank in ranks.items():
+        module = module_at(network, name)
+        if isinstance(module, Adapted):
+            faults.append(f"{name}: has an adapter already")
+        elif kind.fixed_bases and rank > (most := min(_sides(module))):
+            faults.append(f"{name}: rank {rank}, but it has {most} singular vectors")
+    if faults:
+        hint = "lower adapter.rank, or load the base model again"
+        raise all_at_once(f"{kind.name} does not fit:", faults, hint=hint)
+
+
+def _sides(module: nn.Module) -> tuple[int, int]:
+    from mlx_sentis.training.adapters.frozen import matrix_of
+
+    matrix = matrix_of(module)
+    return matrix.out, matrix.width
+
+
+def _check_norms(network: nn.Module, names: list[str]) -> None:
     faults = []
     for name in names:
-        squares = np.array(module_at(model.network, name)._weight_norm_squared)
-        faults += [f"{name}: row {row} is all zeros" for row in np.flatnonzero(squares == 0)[:1]]
+        module = module_at(network, name)
+        for word, squares in (("row", "_row_squares"), ("column", "_column_squares")):
+            if squares in module:
+                zeros = np.flatnonzero(np.array(module[squares]) == 0)
+                faults += [f"{name}: {word} {index} is all zeros" for index in zeros[:1]]
     if faults:
-        raise all_at_once("DoRA divides by the length of each row:", faults, hint="--set adapter.type=lora")
+        hint = "--set adapter.type=lora, or exclude these modules"
+        raise all_at_once("this kind divides by the length of each row or column:", faults, hint=hint)
 
 
 def module_at(network: nn.Module, name: str) -> nn.Module:
-    """Return the module at a dotted name such as `model.layers.3.self_attn`."""
+    """Return the module at a dotted name such as `model.layers.3.self_attn`; the network itself for an empty one."""
     found = network
-    for part in name.split("."):
+    for part in filter(None, name.split(".")):
         found = found[int(part)] if isinstance(found, list) else found[part]
     return found
+
+
+def adapted_modules(network: nn.Module) -> Iterator[tuple[str, Adapted]]:
+    """Yield (name, module) of every module with an adapter, sorted by name."""
+    named = sorted(network.named_modules(), key=lambda pair: pair[0])
+    return ((name, module) for name, module in named if isinstance(module, Adapted))
 
 
 def adapter_tensors(model: CausalLM) -> dict[str, mx.array]:
     """Return name to fp32 array of every trained tensor, sorted by name."""
     return dict(sorted(tree_flatten(model.network.trainable_parameters())))  # pyright: ignore
-
-
-def facts_of(settings: AdapterSettings, names: list[str]) -> AdapterFacts:
-    """Return what to write beside the tensors."""
-    scale = settings.alpha / settings.rank
-    return AdapterFacts(settings.type, settings.rank, settings.alpha, scale, DORA_NORM, names)
-
-
-def save_adapter(path: Path, model: CausalLM, facts: AdapterFacts) -> None:
-    """Write the interchange file: `<torch module>.lora_A|lora_B|magnitude`, fp32, facts in the metadata."""
-    tensors = {name: np.array(array, np.float32) for name, array in adapter_tensors(model).items()}
-    shapes = {name: array.shape for name, array in tensors.items()}
-    write_safetensors(path, shapes, tensors.items(), {"adapter": json.dumps(asdict(facts))})
-
-
-def load_adapter(model: CausalLM, path: Path) -> None:
-    """Put an interchange file's tensors into a model that already has its adapters.
-
-    Raises:
-        StageError: names or shapes differ, all at once.
-    """
-    found: dict[str, mx.array] = mx.load(str(path))  # pyright: ignore
-    wanted = adapter_tensors(model)
-    faults = [f"{name}: missing" for name in wanted.keys() - found.keys()]
-    faults += [f"{name}: not in this model" for name in found.keys() - wanted.keys()]
-    faults += [
-        f"{name}: found {found[name].shape}, wanted {wanted[name].shape}"
-        for name in wanted.keys() & found.keys()
-        if found[name].shape != wanted[name].shape
-    ]
-    if faults:
-        raise all_at_once(f"{path}: not this model's adapter:", faults, hint="use the base model it was trained on")
-    model.network.load_weights(list(found.items()), strict=False)

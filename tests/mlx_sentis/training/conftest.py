@@ -39,6 +39,6 @@ def move(model: Any, tensors: dict[str, Any]) -> None:
     changed = []
     for name, array in tensors.items():
         noise = rng.standard_normal(array.shape).astype(np.float32)
-        new = np.array(array) * (1 + 0.1 * noise) if name.endswith("magnitude") else np.array(array) + 0.05 * noise
+        new = np.array(array) * (1 + 0.1 * noise) if "magnitude" in name else np.array(array) + 0.05 * noise
         changed.append((name, mx.array(new.astype(np.float32))))
     model.network.load_weights(changed, strict=False)

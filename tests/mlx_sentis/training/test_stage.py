@@ -160,7 +160,7 @@ def test_a_broken_prompt_contract_is_refused_before_the_first_update(run: Path) 
 
 
 def test_a_target_that_matches_nothing_is_refused(run: Path) -> None:
-    refused(train(run, "--set", "adapter.targets=q_porj"), "'q_porj' matches no Linear module")
+    refused(train(run, "--set", "adapter.targets=q_porj"), "'q_porj' matches no module; nearest: q_proj")
 
 
 def test_ids_beyond_the_vocabulary_are_refused_by_row() -> None:

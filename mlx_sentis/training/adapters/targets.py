@@ -1,0 +1,155 @@
+"""Which modules are meant: names, patterns, ranges and regular expressions, and what is said when nothing is.
+
+A pattern is one of
+- `all-linear`: every module that can be adapted;
+- a name or the dotted end of one: `q_proj`, `self_attn.q_proj`, `model.layers.0.self_attn.q_proj`;
+- the same with `*` and `?`;
+- the same with ranges of whole numbers, both ends included: `layers.[4-11].mlp.*`;
+- `re:` and a regular expression that must match the whole name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import itertools
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from weights_bridge.errors import all_at_once
+
+ALL = "all-linear"
+RANGE = re.compile(r"\[(\d+)-(\d+)\]")
+Value = TypeVar("Value", int, float)
+
+
+def choose(known: Sequence[str], targets: Iterable[str], exclude: Iterable[str] = ()) -> list[str]:
+    """Return the known names that a target matches and no exclude does, in their order.
+
+    Args:
+        known: the names of all modules that can be adapted.
+        targets: patterns.
+        exclude: patterns.
+
+    Raises:
+        StageError: a pattern matches nothing, or nothing is left; all at once.
+    """
+    chosen, faults = _matched(known, targets, "targets")
+    left_out, more = _matched(known, exclude, "exclude")
+    faults += more
+    names = [name for name in known if name in chosen and name not in left_out]
+    if not faults and not names:
+        faults.append("exclude takes away every module that targets choose")
+    if faults:
+        raise all_at_once("adapter:", faults, hint=_hint(known))
+    return names
+
+
+def table_for(names: Sequence[str], table: Mapping[str, Value], common: Value, setting: str) -> dict[str, Value]:
+    """Return name to value of the modules whose value a pattern changes; the first pattern that matches decides.
+
+    Args:
+        names: the trained modules.
+        table: pattern to value.
+        common: the value of all others.
+        setting: the table's name, for the error.
+
+    Raises:
+        StageError: a pattern matches no trained module.
+    """
+    values: dict[str, Value] = {}
+    faults = []
+    for pattern, value in table.items():
+        matched, more = _matched(names, [pattern], setting)
+        faults += more
+        for name in matched:
+            values.setdefault(name, value)
+    if faults:
+        raise all_at_once("adapter:", faults, hint=_hint(names))
+    return {name: values[name] for name in names if values.get(name, common) != common}
+
+
+def grouped(names: Iterable[str]) -> list[str]:
+    """Return names compactly, a line for each range of layers: `model.layers.[0-29]: self_attn.q_proj, mlp.up_proj`."""
+    places: dict[tuple[str, str], list[int]] = {}
+    lines = []
+    for name in names:
+        found = re.match(r"(.*?)\.(\d+)\.(.+)$", name)
+        if found is None:
+            lines.append(name)
+        else:
+            places.setdefault((found[1], found[3]), []).append(int(found[2]))
+    shared: dict[str, list[str]] = {}
+    for (start, end), indices in places.items():
+        shared.setdefault(f"{start}.{_ranges(sorted(set(indices)))}", []).append(end)
+    return lines + [f"{place}: {', '.join(ends)}" for place, ends in shared.items()]
+
+
+def _ranges(indices: list[int]) -> str:
+    runs: list[list[int]] = []
+    for index in indices:
+        if runs and index == runs[-1][-1] + 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    return "[" + ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs) + "]"
+
+
+def _matched(known: Sequence[str], patterns: Iterable[str], setting: str) -> tuple[set[str], list[str]]:
+    """Return what the patterns match, and the faults of those that match nothing."""
+    chosen: set[str] = set()
+    faults = []
+    for pattern in patterns:
+        try:
+            matched = {name for name in known if _matcher(pattern)(name)}
+        except re.error as error:
+            faults.append(f"{setting}: {pattern!r} is no regular expression: {error}")
+            continue
+        chosen |= matched
+        if not matched:
+            faults.append(f"{setting}: {pattern!r} matches no module{_nearest(pattern, known)}")
+        elif beyond := _ends_beyond(pattern, known):
+            faults.append(f"{setting}: {pattern!r} goes beyond the model, nothing matches {', '.join(beyond)}")
+    return chosen, faults
+
+
+def _matcher(pattern: str) -> Callable[[str], bool]:
+    if pattern == ALL:
+        return lambda name: True
+    if pattern.startswith("re:"):
+        expression = re.compile(pattern.removeprefix("re:"))
+        return lambda name: expression.fullmatch(name) is not None
+    forms = "|".join(fnmatch.translate(form) for form in _expanded(pattern))
+    expression = re.compile(f"(?:.*\\.)?(?:{forms})", re.DOTALL)
+    return lambda name: expression.match(name) is not None
+
+
+def _expanded(pattern: str, only_ends: bool = False) -> list[str]:
+    """Return the pattern once for every combination of its ranges' numbers."""
+    pieces = RANGE.split(pattern)
+    choices: list[list[str]] = [[pieces[0]]]
+    for low, high, rest in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
+        first, last = sorted((int(low), int(high)))
+        numbers = sorted({first, last}) if only_ends else range(first, last + 1)
+        choices += [[str(number) for number in numbers], [rest]]
+    return ["".join(combination) for combination in itertools.product(*choices)]
+
+
+def _ends_beyond(pattern: str, known: Sequence[str]) -> list[str]:
+    """Return the pattern at the ends of its ranges where nothing matches: a layer limit the model does not have."""
+    if pattern.startswith("re:") or not RANGE.search(pattern):
+        return []
+    return [form for form in _expanded(pattern, only_ends=True) if not any(map(_matcher(form), known))]
+
+
+def _nearest(pattern: str, known: Sequence[str]) -> str:
+    dotted = pattern.count(".") + 1
+    ends = {".".join(name.split(".")[-dotted:]) for name in known}
+    near = difflib.get_close_matches(pattern, sorted(ends), n=3, cutoff=0.5)
+    return f"; nearest: {', '.join(near)}" if near else ""
+
+
+def _hint(known: Sequence[str]) -> str:
+    last = sorted({name.rpartition(".")[2] for name in known})
+    return f"known: {ALL}, {', '.join(last)}; patterns with *, layers.[0-3].*, or re:…"
