@@ -63,8 +63,19 @@ def test_the_pipeline_wrote_the_log_and_said_why_there_is_no_gate(toy_run: Path)
     assert "eval/eval_log.md" in read_json(toy_run / "manifest.json")["stages"]["eval"]["outputs"]
 
 
-def test_three_categories_are_rendered_from_the_runs_own_splits_and_new_texts(copied: Path) -> None:
-    answer, loaded = process("validate", copied, "--ood", "Meet me by the river.", "--ood", "Light the lamp")
+WORDS = ("--ood", "Meet me by the river.", "--ood", "Light the lamp", "--max-new-tokens", 32)
+
+
+@pytest.fixture(scope="module")
+def rendered(copied: Path) -> tuple[dict[str, Any], list[str]]:
+    """What `validate` through MLX answered, and what its process had loaded."""
+    return process("validate", copied, *WORDS)
+
+
+def test_three_categories_are_rendered_from_the_runs_own_splits_and_new_texts(
+    copied: Path, rendered: tuple[dict[str, Any], list[str]]
+) -> None:
+    answer, loaded = rendered
     assert loaded == ["mlx"]  # new texts became ids in a child
     folder = copied / "outputs" / "eval"
     assert answer["counts"] == {"in-distribution": 3, "out-of-distribution": 2, "held-out": 5}
@@ -84,23 +95,22 @@ def test_three_categories_are_rendered_from_the_runs_own_splits_and_new_texts(co
 
 
 def texts(run: Path) -> dict[str, str]:
-    return {path.name: path.read_text(encoding="utf-8") for path in sorted((run / "outputs" / "eval").glob("*/*"))}
+    folder = run / "outputs" / "eval"
+    return {p.relative_to(folder).as_posix(): p.read_text(encoding="utf-8") for p in sorted(folder.glob("*/*"))}
 
 
+@pytest.mark.usefixtures("rendered")
 def test_the_graph_renders_what_the_directory_does_and_held_out_prompts_as_eval_asks_them(copied: Path) -> None:
-    words = ["--ood", "default", "--max-new-tokens", 32]
-    process("validate", copied, *words)
     mlx = texts(copied)
-    _, loaded = process("validate", copied, *words, "--runner", "onnx")
+    _, loaded = process("validate", copied, *WORDS, "--runner", "onnx")
     assert loaded == ["onnxruntime"] and texts(copied) == mlx
     scored = {row["id"]: row["after"]["text"] for row in read_json(copied / "eval" / "axes.json")["rows"]}
     asked = {row["messages"][-2]["content"]: row["id"] for row in read_jsonl(copied / "data" / "holdout.jsonl")}
     manifest = read_json(copied / "outputs" / "eval" / "prompts.json")
-    for name, entry in manifest.items():
-        if entry["category"] == "held-out":
-            assert mlx[name.partition("/")[2]] == scored[asked[entry["prompt"]]] + "\n"
-    new = [entry["prompt"] for entry in manifest.values() if entry["category"] == "out-of-distribution"]
-    assert len(new) == 3 and all(prompt.startswith("Please ") for prompt in new)
+    held_out = {name: entry for name, entry in manifest.items() if entry["category"] == "held-out"}
+    assert len(held_out) == 5
+    for name, entry in held_out.items():
+        assert mlx[name] == scored[asked[entry["prompt"]]] + "\n"
 
 
 def test_a_new_text_is_rendered_to_the_very_ids_that_prepare_gives_it(copied: Path) -> None:
@@ -159,3 +169,5 @@ def test_a_run_without_held_out_rows_says_so_and_judges_nothing(altered_run: Alt
     )
     assert not (run / "outputs" / "eval" / "held-out").exists()
     assert "generic prompts" in result.stderr and "?" not in result.stdout
+    new = sorted(path.name for path in (run / "outputs" / "eval" / "out-of-distribution").iterdir())
+    assert len(new) == 3 and all(name[2:].startswith("_please-") for name in new)  # what the tools do
