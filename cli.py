@@ -16,6 +16,7 @@ COMMANDS = {
     "models": ("mlx_sentis.models_commands:models", "List or get the embedded models."),
     "recipe": ("mlx_sentis.recipe_commands:recipe", "Read a model's own facts: template, stop ids, constants."),
     "prepare": ("mlx_sentis.prepare.commands:prepare", "Shape, validate, split and render data."),
+    "check-data": ("mlx_sentis.prepare.commands:check_data", "Look for what is wrong with data, without a model."),
     "show-mask": ("mlx_sentis.prepare.commands:show_mask", "Show a row token by token: trained or not."),
     "train": ("mlx_sentis.training_commands:train", "Train a LoRA or DoRA adapter with MLX."),
     "bridge": ("parity.run_commands:bridge", "Merge the adapter and measure gate A0."),
@@ -72,7 +73,10 @@ class LazyGroup(click.Group):
         if name not in COMMANDS and not name.startswith("-"):
             import difflib
 
-            near = difflib.get_close_matches(name, COMMANDS, n=1)
+            begun = [
+                known for known in COMMANDS if name.startswith(known)
+            ]  # evaluate is nearer to eval than to validate
+            near = begun or difflib.get_close_matches(name, COMMANDS, n=1)
             ctx.fail(f"unknown command {name!r}" + (f"; did you mean {near[0]}?" if near else ""))
         return super().resolve_command(ctx, args)
 
