@@ -73,9 +73,7 @@ class LazyGroup(click.Group):
         if name not in COMMANDS and not name.startswith("-"):
             import difflib
 
-            begun = [
-                known for known in COMMANDS if name.startswith(known)
-            ]  # evaluate is nearer to eval than to validate
+            begun = [known for known in COMMANDS if name.startswith(known)]  # evaluate: eval, not validate
             near = begun or difflib.get_close_matches(name, COMMANDS, n=1)
             ctx.fail(f"unknown command {name!r}" + (f"; did you mean {near[0]}?" if near else ""))
         return super().resolve_command(ctx, args)
