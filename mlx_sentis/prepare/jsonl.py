@@ -189,5 +189,12 @@ def require_lines(path: Path) -> None:
     if not isinstance(value, list | dict):
         return
     what = f"a JSON array of {len(value)} rows" if isinstance(value, list) else "one JSON value over several lines"
-    hint = ARRAY_HINT.format(name=path.name) if isinstance(value, list) else "put each object on a line of its own"
+    hint = ARRAY_HINT.format(name=path.name) if isinstance(value, list) else _object_hint(value)
     raise StageError(f"{path}:{number}: this is {what}, wanted JSON lines (one object per line)", hint=hint)
+
+
+def _object_hint(value: dict[str, Any]) -> str:
+    inside = [key for key, items in value.items() if isinstance(items, list) and items and isinstance(items[0], dict)]
+    if len(inside) == 1:
+        return f"its {len(value[inside[0]])} rows stand under {inside[0]!r}: write that array alone into a .json file"
+    return "put each object on a line of its own"

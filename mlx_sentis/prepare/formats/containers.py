@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from mlx_sentis.prepare.formats import FORMS, bfcl, form_of, json_array, table, text
 from mlx_sentis.prepare.formats.huggingface import Split
@@ -73,17 +74,28 @@ def _opened(file: Path, shown: str, name: str) -> Part:
     suffix = file.suffix.lower()
     if name in ("csv", "tsv") or (suffix in TABLES and name not in CONTAINERS):
         return _table(file, shown, is_tabs=name == "tsv")
-    if (suffix in TEXTS and name not in CONTAINERS) or (name == "text" and suffix not in JSONS):
+    if name == "text" and suffix not in JSONS:
+        return _text(file, shown)
+    if name == "auto" and suffix in TEXTS and not isinstance(_first(file), dict):  # rows are no text to train
         return _text(file, shown)
     is_array = json_array.is_array(file)
     if name == "json" or (is_array and name != "jsonl" and suffix not in (".jsonl", ".ndjson")):
         return _array(file, shown, is_array)
     require_lines(file)
-    if name == "bfcl" or (name == "auto" and _has_questions(file)):
+    first = _first(file)
+    if name == "bfcl" or (name == "auto" and _are_questions(file, first)):
         questions = bfcl.open_questions(file)
         note = f"answers in {bfcl.ANSWERS}/" if questions.answers else f"no {bfcl.ANSWERS}/ beside it"
         return Part(file, shown, "bfcl", questions.items, note=note)
+    if suffix not in JSONS and name == "auto" and isinstance(first, str):
+        hint = "say what it is with --format csv, tsv, text or jsonl, or name it so"
+        raise StageError(f"{file}: neither its name nor its first line says what it is ({first})", hint=hint)
     return Part(file, shown, "jsonl", partial(lines_of, file))
+
+
+def _first(file: Path) -> dict[str, Any] | str | None:
+    """Return what the first line with anything in it holds, as JSON lines."""
+    return next((item for _, item in lines_of(file) if item is not None), None)
 
 
 def _array(file: Path, shown: str, is_array: bool) -> Part:
@@ -107,9 +119,8 @@ def _text(file: Path, shown: str) -> Part:
     return Part(file, shown, "text", partial(text.lines, file), note="one row per line, no empty line between texts")
 
 
-def _has_questions(file: Path) -> bool:
-    first = next((item for _, item in lines_of(file) if isinstance(item, dict)), {})
-    form = form_of(first)
+def _are_questions(file: Path, first: dict[str, Any] | str | None) -> bool:
+    form = form_of(first) if isinstance(first, dict) else None
     return bfcl.answer_file(file).is_file() or (form is not None and form.name == "bfcl")
 
 

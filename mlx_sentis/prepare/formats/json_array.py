@@ -37,8 +37,8 @@ def elements(path: Path) -> Iterator[Item]:
     Raises:
         StageError: the file cannot be read.
     """
-    with opened(path) as file:
-        text = file.read().removeprefix(BOM).decode("utf-8", "surrogateescape")
+    with opened(path):
+        text = path.read_bytes().removeprefix(BOM).decode("utf-8", "surrogateescape")
     line, here = 1, 0
     begin = _behind_space(text, _behind_space(text, 0) + 1)
     if text.startswith("]", begin):

@@ -21,7 +21,7 @@ from mlx_sentis.prepare.rows import Row
 from mlx_sentis.prepare.sources import Fault, Source, open_source
 from weights_bridge.errors import StageError
 
-FUZZ = settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FUZZ = settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 PAIR = {"prompt": "Geh über die Brücke", "completion": "ja"}
 LINE = json.dumps(PAIR, ensure_ascii=False).encode()
 NAMES = ("a.jsonl", "a.json", "a.csv", "a.tsv", "a.txt", "a.parquet", "a.arrow", "a.data")
@@ -185,7 +185,7 @@ ROWS = st.sampled_from(FIELDS).flatmap(
 )
 
 
-@settings(max_examples=150, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, suppress_health_check=list(HealthCheck))
 @given(values=st.lists(ROWS, min_size=1, max_size=4))
 def test_arbitrary_rows_of_every_form_are_rows_that_can_be_rendered_or_faults(
     tmp_path: Path, llama: Any, values: list[Any]

@@ -196,3 +196,25 @@ def test_two_files_for_one_split_are_refused_whatever_they_are(tmp_path: Path) -
     write(tmp_path / "train.csv", "prompt,completion\na,b\n")
     with pytest.raises(StageError, match="is there for the same split"):
         open_source(tmp_path, "system-block")
+
+
+def test_json_lines_under_a_text_name_are_rows_and_no_text_to_train(tmp_path: Path) -> None:
+    file = write(tmp_path / "rows.txt", json.dumps(PAIR) + "\n")
+    assert open_source(file, "system-block").format == "completion"
+    assert read(file, format="completion") == ["1: Geh"]
+    assert read(file, format="text") == ["1: " + json.dumps(PAIR)]
+
+
+def test_a_file_that_says_nothing_about_itself_is_asked_for(tmp_path: Path) -> None:
+    file = write(tmp_path / "rows.dat", "prompt,completion\na,b\n")
+    with pytest.raises(StageError, match="neither its name nor its first line says what it is") as caught:
+        open_source(file, "system-block")
+    assert "--format csv, tsv, text or jsonl" in caught.value.hint
+    assert read(file, format="csv") == ["2: a"]
+
+
+def test_rows_inside_one_object_are_found_for_the_user(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.json", {"version": 1, "data": [PAIR, PAIR]})
+    with pytest.raises(StageError, match="one JSON value over several lines") as caught:
+        open_source(file, "system-block")
+    assert caught.value.hint == "its 2 rows stand under 'data': write that array alone into a .json file"
