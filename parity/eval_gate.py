@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 from mlx_sentis.evaluation.gate import (
@@ -64,15 +63,20 @@ def read_calibration(run: RunFolder) -> Calibration:
 
 
 def gate_of(
-    run: RunFolder, calibration: Calibration, on_calibration: SaidToRows, on_held_out: SaidToRows
+    run: RunFolder,
+    calibration: Calibration,
+    on_calibration: SaidToRows,
+    on_held_out: SaidToRows,
+    decode: Callable[[list[int]], str],
 ) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     """Choose the gate and report what it does.
 
     Args:
-        run: for the names of the tools and the text of a token.
+        run: for the names of the tools.
         calibration: what was asked.
         on_calibration: what the tuned model said to it: the gate is chosen on this.
         on_held_out: what it said to held-out rows: nothing is chosen on this.
+        decode: token ids to text.
 
     Returns:
         `gate.json`, None when none can be made, and the section `gate` of `axes.json`.
@@ -84,7 +88,7 @@ def gate_of(
     gate = choose_gate(judged, calibration.refusal_id)
     dataset = read_json(run.path("data", "dataset.json"))
     known = [tool.get("function", tool)["name"] for tool in dataset["tools"]]
-    document = gate_document(gate, judged, refusal=_token(run, gate.refusal_id), known_tools=known)
+    document = gate_document(gate, judged, refusal=decode([gate.refusal_id]), known_tools=known)
     report = {key: document[key] for key in ("threshold", "tools", "tools_left_out", "calibration")}
     return document, report | {"held_out": held_out_report(gate, on_held_out)}
 
@@ -104,11 +108,3 @@ def held_out_report(gate: Gate, said: SaidToRows) -> dict[str, Any]:
         }
         for name in GATED_AXES
     }
-
-
-def _token(run: RunFolder, token_id: int) -> str:
-    from tokenizers import Tokenizer
-
-    recipe: Mapping[str, Any] = read_json(run.path("recipe.json"))
-    file = Path(recipe["model"]["path"]) / "tokenizer.json"
-    return Tokenizer.from_file(str(file)).decode([token_id], skip_special_tokens=False)

@@ -203,7 +203,8 @@ def _gate(
         axes = score(on_calibration.pairs)
         found["calibration"] = {name: axis.as_json() for name, axis in axes.items()}
     target = run.path("eval", "gate.json")
-    gate, report = gate_of(run, calibration, on_calibration, on_held_out)
+    decode = text_decoder(run, read_json(run.path("recipe.json")))
+    gate, report = gate_of(run, calibration, on_calibration, on_held_out, decode)
     if gate is None:
         target.unlink(missing_ok=True)  # one of an earlier model must not be shipped with this one
     else:

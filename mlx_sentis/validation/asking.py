@@ -9,6 +9,7 @@ from typing import TextIO
 
 from mlx_sentis.prepare.jsonl import lines_of
 from weights_bridge.errors import StageError, UsedWronglyError
+from weights_bridge.files import read_json
 
 DEFAULT = "default"
 KEYS = ("prompt", "caption", "user", "text")
@@ -71,7 +72,7 @@ def _prompts_of(value: str) -> list[str]:
         if path is not None and path.suffix in FILES and " " not in value:
             raise UsedWronglyError(f"--ood {value}: no such file", hint="give an existing file, or a prompt as a text")
         return [value]
-    found = _jsonl(path) if path.suffix == ".jsonl" else _text(path)
+    found = {".jsonl": _jsonl, ".json": _array}.get(path.suffix, _text)(path)
     if not found:
         raise StageError(f"{path}: no prompt in it", hint="one prompt a line")
     return found
@@ -83,6 +84,13 @@ def _text(path: Path) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         raise StageError(f"{path}: cannot be read as UTF-8: {error}", hint="save it again as UTF-8") from None
     return [line for line in text.splitlines() if line.strip()]
+
+
+def _array(path: Path) -> list[str]:
+    found = read_json(path)
+    if not isinstance(found, list) or not all(isinstance(item, str) and item.strip() for item in found):
+        raise StageError(f"{path}: wanted an array of texts", hint='["…", "…"], or a text file with one prompt a line')
+    return found
 
 
 def _jsonl(path: Path) -> list[str]:

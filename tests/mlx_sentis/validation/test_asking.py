@@ -23,8 +23,12 @@ def asked(replies: str) -> tuple[list[str] | None, list[str]]:
 def test_prompts_are_taken_verbatim_from_texts_and_files(tmp_path: Path) -> None:
     (tmp_path / "lines.txt").write_bytes(b"\xef\xbb\xbf Go to the mill. \r\n\r\nWait.\r\n")
     (tmp_path / "rows.jsonl").write_text('{"prompt": "Two\\nlines"}\n\n{"user": "Open it", "call": null}\n')
-    found = given("A text, as it is ", str(tmp_path / "lines.txt"), str(tmp_path / "rows.jsonl"))
-    assert found == ["A text, as it is ", " Go to the mill. ", "Wait.", "Two\nlines", "Open it"]
+    (tmp_path / "array.json").write_text('["Sit.", "Stand."]')
+    found = given("A text, as it is ", *(str(tmp_path / name) for name in ("lines.txt", "rows.jsonl", "array.json")))
+    assert found == ["A text, as it is ", " Go to the mill. ", "Wait.", "Two\nlines", "Open it", "Sit.", "Stand."]
+    (tmp_path / "array.json").write_text('{"prompt": "Sit."}')
+    with pytest.raises(StageError, match="wanted an array of texts"):
+        given(str(tmp_path / "array.json"))
 
 
 def test_default_means_generic_prompts_and_stands_alone() -> None:
