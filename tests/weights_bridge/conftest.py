@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from weights_bridge.adapter_kinds import KINDS
 from weights_bridge.compare import Array
 from weights_bridge.model_folder import ModelFolder, open_model_folder
 from weights_bridge.safetensors_writer import write_safetensors
@@ -19,10 +20,9 @@ def adapter_tensors(base: ModelFolder, kind: str, rank: int) -> dict[str, Array]
     rng = np.random.default_rng(5)
     tensors: dict[str, Array] = {}
     for module, (out, width) in base.architecture.linear_modules(base.config).items():
-        tensors[f"{module}.lora_A"] = rng.standard_normal((rank, width)).astype(np.float32) / 8
-        tensors[f"{module}.lora_B"] = rng.standard_normal((out, rank)).astype(np.float32) / 8
-        if kind == "dora":
-            tensors[f"{module}.magnitude"] = rng.uniform(0.5, 2, out).astype(np.float32)
+        for part, shape in KINDS[kind].shapes(out, width, rank).items():
+            values = rng.uniform(0.5, 2, shape) if "magnitude" in part else rng.standard_normal(shape) / 8
+            tensors[f"{module}.{part}"] = values.astype(np.float32)
     return tensors
 
 
@@ -46,7 +46,8 @@ def made_adapter(toy_model: Callable[[str], Path], tmp_path: Path) -> Callable[.
         base = open_model_folder(toy_model(model_type))
         tensors = adapter_tensors(base, kind, rank)
         targets = list(base.architecture.linear_modules(base.config))
-        facts = {"type": kind, "rank": rank, "alpha": alpha, "scale": alpha / rank, "targets": targets}
+        scale = KINDS[kind].scale(rank, alpha)
+        facts = {"type": kind, "rank": rank, "alpha": alpha, "scale": scale, "targets": targets}
         change(tensors, facts)
         return write_adapter(tmp_path / f"{kind}-{rank}.safetensors", tensors, facts or None)
 

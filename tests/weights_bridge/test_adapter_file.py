@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from weights_bridge.adapter_file import read_adapter
+from weights_bridge.adapter_file import naming_scheme, read_adapter
+from weights_bridge.adapter_kinds import KINDS
 from weights_bridge.errors import StageError
 
 Make = Callable[..., Path]
@@ -68,6 +69,63 @@ def test_peft_names_are_refused_by_name(made_adapter: Make) -> None:
     assert f"{Q}: missing, the metadata names it" in message
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_read_with_exactly_its_tensors(made_adapter: Make, kind: str) -> None:
+    adapter = read_adapter(made_adapter("llama", kind))
+    assert (adapter.kind.name, adapter.kind.parts) == (kind, set(adapter.modules[Q]))
+    first = sorted(adapter.kind.parts)[0]
+    message = refusal(made_adapter("llama", kind, change=lambda tensors, facts: tensors.pop(f"{Q}.{first}")))
+    assert f"{Q}: found" in message and f"{first!r}" in message.partition("wanted")[2]
+
+
+def test_a_module_may_have_its_own_rank_and_alpha(made_adapter: Make) -> None:
+    own = {"ranks": {Q: 2}, "alphas": {Q: 6.0}}
+    adapter = read_adapter(made_adapter(change=lambda tensors, facts: facts.update(own)))
+    assert (adapter.rank_of(Q), adapter.scale_of(Q)) == (2, 3.0)
+    assert adapter.scale_of("model.layers.1.mlp.up_proj") == 2.0
+
+
+def test_the_matrix_of_an_xs_adapter_must_have_its_rank(made_adapter: Make) -> None:
+    message = refusal(made_adapter("llama", "lora-xs", change=lambda t, f: f.update(ranks={Q: 3})))
+    assert f"{Q}.M_xs: found (4, 4), wanted (3, 3)" in message
+
+
+def test_a_full_fine_tune_holds_the_models_own_tensors(made_adapter: Make) -> None:
+    def full(tensors: dict[str, Any], facts: dict[str, Any]) -> None:
+        tensors.clear()
+        tensors["model.norm.weight"] = np.ones(64, "f4")
+        facts.update(type="full", rank=0, targets=["model.norm.weight"])
+
+    adapter = read_adapter(made_adapter(change=full))
+    assert adapter.is_full and list(adapter.flat()) == ["model.norm.weight"]
+
+
+@pytest.mark.parametrize(
+    ("names", "scheme"),
+    [
+        (["base_model.model.x.q_proj.lora_A.weight"], "PEFT"),
+        (["model.x.q_proj.lora_A.default.weight"], "PEFT"),
+        (["lora_unet_x_q.lora_down.weight", "lora_unet_x_q.alpha"], "kohya"),
+        (["unet.x.lora.up.weight"], "diffusers"),
+        (["model.layers.0.q_proj.lora_a", "model.layers.0.q_proj.lora_b"], "mlx-lm"),
+        (["model.x.parametrizations.weight.0.lora_A"], "stable-audio-3 parametrizations"),
+        (["model.x.q_proj.lora_A", "model.x.q_proj.magnitude"], "mlx-sentis"),
+        (["model.x.q_proj.weight"], None),
+    ],
+)
+def test_a_naming_scheme_is_recognised(names: list[str], scheme: str | None) -> None:
+    assert naming_scheme(names) == scheme
+
+
+def test_a_foreign_file_is_refused_with_its_naming_scheme(made_adapter: Make) -> None:
+    def rename(tensors: dict[str, Any], facts: dict[str, Any]) -> None:
+        for name in list(tensors):
+            tensors[f"base_model.model.{name}.weight"] = tensors.pop(name)
+        facts.clear()
+
+    assert "its tensors are named as by PEFT" in refusal(made_adapter(kind="lora", change=rename))
+
+
 def test_a_module_the_metadata_names_and_one_it_does_not_are_refused(made_adapter: Make) -> None:
     def change(tensors: dict[str, Any], facts: dict[str, Any]) -> None:
         facts["targets"] = ["model.layers.9.mlp.up_proj", *facts["targets"][1:]]
@@ -99,6 +157,10 @@ def test_a_file_of_another_kind_is_refused(
         ({"scale": float("nan")}, "scale: found nan, wanted 2.0 of alpha 8.0 and rank 4"),
         ({"alpha": None}, "facts in the metadata are not whole"),
         ({"targets": None}, "targets: missing"),
+        ({"ranks": {"model.x": 3}}, "model.x: has a rank or an alpha and is no target"),
+        ({"ranks": {Q: 0}}, f"ranks: found 0 for {Q}"),
+        ({"alphas": {Q: -1.0}}, f"alphas: found -1.0 for {Q}"),
+        ({"norm": "half"}, "norm: found 'half', wanted detached or attached"),
     ],
 )
 def test_facts_that_make_no_sense_are_refused(made_adapter: Make, changes: dict[str, Any], message: str) -> None:

@@ -17,7 +17,8 @@ from mlx_sentis.demo.toy import MODEL_TYPES
 from weights_bridge.adapter_file import read_adapter
 from weights_bridge.adapter_kinds import KINDS
 from weights_bridge.errors import StageError
-from weights_bridge.merge import merged_weight, write_merged
+from weights_bridge.files import sha256_of
+from weights_bridge.merge import merged_tensors, merged_weight, require_base, write_merged
 from weights_bridge.model_folder import open_model_folder
 
 Make = Callable[..., Path]
@@ -28,30 +29,83 @@ def by_torch(weight: Any, parts: dict[str, Any], scale: float) -> Any:
     """The papers' formulas, in torch float64."""
     import torch
 
-    base, a, b = (torch.from_numpy(x).double() for x in (weight, parts["lora_A"], parts["lora_B"]))
-    direction = torch.addmm(base, b, a, alpha=scale)
-    if "magnitude" not in parts:
-        return direction.numpy()
-    unit = torch.nn.functional.normalize(direction, dim=1)
-    return (torch.diag(torch.from_numpy(parts["magnitude"]).double()) @ unit).numpy()
+    own = {name: torch.from_numpy(array).double() for name, array in parts.items()}
+    base = torch.from_numpy(weight).double().flatten(1)
+    if "M_xs" in own:
+        direction = base + scale * torch.linalg.multi_dot([own["U"], own["M_xs"], own["V"].T])
+    else:
+        direction = torch.addmm(base, own["lora_B"], own["lora_A"], alpha=scale)
+    rows, columns = own.get("magnitude_r"), own.get("magnitude_c")
+    if "magnitude" in own:  # one magnitude stands for the rows or for the columns: these weights are not square
+        rows, columns = (own["magnitude"], None) if len(own["magnitude"]) == len(base) else (None, own["magnitude"])
+    if rows is not None:
+        direction = torch.diag(rows) @ torch.nn.functional.normalize(direction, dim=1)
+    if columns is not None:
+        direction = torch.nn.functional.normalize(direction, dim=0) @ torch.diag(columns)
+    return direction.reshape(weight.shape).numpy()
 
 
-@pytest.mark.parametrize("kind", ["lora", "dora"])
-@pytest.mark.parametrize(("rank", "alpha"), [(4, 8.0), (64, 64.0), (8, 160.0)])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("rank", "alpha"), [(4, 8.0), (24, 24.0), (8, 160.0)])
+@pytest.mark.parametrize("shape", [(48, 32), (32, 8, 5)])
 def test_a_merged_weight_is_the_formula_rounded_once(
-    toy_model: Callable[[str], Path], made_adapter: Make, kind: str, rank: int, alpha: float
+    kind: str, rank: int, alpha: float, shape: tuple[int, ...]
 ) -> None:
+    rng = np.random.default_rng(3)
+    weight = rng.standard_normal(shape).astype(np.float32)
+    out, width = weight.reshape(len(weight), -1).shape
+    parts = {
+        name: (rng.uniform(0.5, 2, side) if "magnitude" in name else rng.standard_normal(side) / 8).astype(np.float32)
+        for name, side in KINDS[kind].shapes(out, width, rank).items()
+    }
+    scale = KINDS[kind].scale(rank, alpha)
+    merged = merged_weight(weight, parts, KINDS[kind], scale)
+    assert merged.dtype == np.float32 and merged.shape == shape
+    assert np.abs(merged - weight).max() > 0.01
+    np.testing.assert_array_max_ulp(merged, by_torch(weight, parts, scale).astype(np.float32), maxulp=1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_module_is_merged_with_its_own_rank_and_alpha(
+    toy_model: Callable[[str], Path], made_adapter: Make, kind: str
+) -> None:
+    up = "model.layers.1.mlp.up_proj"
+
+    def change(tensors: dict[str, Any], facts: dict[str, Any]) -> None:
+        facts["ranks"], facts["alphas"] = {up: 2}, {up: 6.0, Q: 1.0}
+        for name in [name for name in tensors if name.startswith(up) and "magnitude" not in name]:
+            keep = (
+                (slice(2),) if name.endswith("lora_A") else (slice(2), slice(2)) if "M_xs" in name else (..., slice(2))
+            )
+            tensors[name] = np.ascontiguousarray(tensors[name][keep])
+
     base = open_model_folder(toy_model("llama"))
-    adapter = read_adapter(made_adapter("llama", kind, rank, alpha))
-    for module, parts in adapter.modules.items():
-        weight = base.tensor(f"{module}.weight")
-        merged, wanted = (
-            merged_weight(weight, parts, adapter.kind, adapter.scale),
-            by_torch(weight, parts, alpha / rank),
-        )
-        assert merged.dtype == np.float32
-        assert np.abs(merged - weight).max() > 0.01
-        np.testing.assert_array_max_ulp(merged, wanted.astype(np.float32), maxulp=1)
+    adapter = read_adapter(made_adapter("llama", kind, 4, 8.0, change))
+    merged = dict(merged_tensors(base, adapter))
+    scale = {up: KINDS[kind].scale(2, 6.0), Q: KINDS[kind].scale(4, 1.0)}
+    for module in (up, Q):
+        parts = adapter.modules[module]
+        if module == Q and "magnitude" in parts:
+            continue  # square: `by_torch` could not tell rows from columns
+        wanted = by_torch(base.tensor(f"{module}.weight"), parts, scale[module])
+        np.testing.assert_allclose(merged[f"{module}.weight"], wanted, rtol=1e-6, atol=1e-7)
+
+
+def test_the_weights_the_adapter_was_trained_on_are_required(
+    toy_model: Callable[[str], Path], made_adapter: Make, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(toy_model("llama"), tmp_path / "base"))
+    right = {"model.safetensors": sha256_of(folder / "model.safetensors")}
+    adapter = read_adapter(made_adapter(change=lambda tensors, facts: facts.update(base=right)))
+    require_base(open_model_folder(folder), adapter)
+    weights = load_file(folder / "model.safetensors")
+    weights[f"{Q}.weight"][0, 0] += 1e-3
+    save_file(weights, folder / "model.safetensors")
+    with pytest.raises(
+        StageError, match=r"not the weights the adapter was trained on:\n  model.safetensors: missing or"
+    ):
+        require_base(open_model_folder(folder), adapter)
+    require_base(open_model_folder(folder), read_adapter(made_adapter()))  # a file that names none
 
 
 def test_a_dora_whose_magnitude_is_the_norm_changes_nothing() -> None:

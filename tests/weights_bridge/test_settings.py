@@ -177,3 +177,21 @@ def test_an_unreadable_file_is_one_line(tmp_path: Path) -> None:
     assert "line 1" in error.message
     (tmp_path / "npc.toml").write_bytes(b"\xff")
     assert "not TOML" in refusal(file=tmp_path / "npc.toml").message
+
+
+def test_a_table_of_patterns_is_read_from_a_file_and_a_flag_and_survives_config_toml(tmp_path: Path) -> None:
+    text = '[adapter.rank_pattern]\n"layers.[0-3].*" = 8\nmlp.up_proj = 4\n'
+    resolved = resolve(file=toml(tmp_path, text), overrides=("adapter.alpha_pattern={q_proj = 8}",))
+    adapter = resolved.settings.adapter
+    assert adapter.rank_pattern == {"layers.[0-3].*": 8, "mlp.up_proj": 4}
+    assert adapter.alpha_pattern == {"q_proj": 8.0} and isinstance(adapter.alpha_pattern["q_proj"], float)
+    resolved.write(tmp_path / "config.toml")
+    assert resolve(file=tmp_path / "config.toml").settings == resolved.settings
+    assert "alpha_pattern = {q_proj = 8.0} # flag" in (tmp_path / "config.toml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "value", ["8", "{q_proj = 'x'}", "{q_proj = 0}", "{q_proj = -2}", "{q_proj = true}", "{q_proj = 1.5}"]
+)
+def test_a_table_of_ranks_takes_whole_numbers_above_0_only(value: str) -> None:
+    assert "a table of pattern to a whole number above 0" in str(refusal(overrides=(f"adapter.rank_pattern={value}",)))
