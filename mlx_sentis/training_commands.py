@@ -26,6 +26,7 @@ PATH = click.Path(path_type=Path)
 @click.option("--out", type=PATH, required=True, help="Run folder; may be the same.")
 @click.option("--config", type=PATH, default=None, help="TOML file of settings.")
 @click.option("--set", "overrides", multiple=True, metavar="SECTION.KEY=VALUE", help="Change one setting.")
+@click.option("--resume", is_flag=True, help="Go on exactly where a stopped training was saved.")
 @click.option("--no-share-prefix", is_flag=True, help="Run every row whole: --set train.share_prefix=false.")
 @click.option("--prove-step", is_flag=True, help="Train nothing: hold the step's gradients against the plain step's.")
 @click.option(
@@ -43,6 +44,7 @@ def train(
     overrides: tuple[str, ...],
     no_share_prefix: bool,
     prove_step: bool,
+    resume: bool,
     progress: str | None,
 ) -> None:
     """Train a LoRA or DoRA adapter with MLX."""
@@ -64,8 +66,14 @@ def train(
     if prove_step:
         prove(output, run, settings.settings)
         return
-    settings.write(run.path("config.toml"))
-    figures = train_run(run, settings.settings, sinks(events, where), output.story)
+    figures = train_run(
+        run,
+        settings.settings,
+        sinks(events, where),
+        output.story,
+        resume="yes" if resume else "no",
+        ready=lambda: settings.write(run.path("config.toml")),
+    )
     text = f"{out}: {figures['updates']} updates in {figures['seconds']:.0f} s, the best after {figures['best_step']}"
     output.answer("train", figures, text)
 

@@ -1,4 +1,8 @@
-"""Checkpoints that appear whole or not at all; `best` and `last` are links."""
+"""Checkpoints that appear whole or not at all; `best` and `last` are links.
+
+`<update>/adapter.safetensors` is for other programs; `state.safetensors` and `state.json` are what an exact resume
+needs: trained tensors, optimiser, random key, data cursor, schedule position and what all of it was made from.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +10,36 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
+import numpy as np
+
 from mlx_sentis.training.adapters import AdapterFacts, save_adapter
 from mlx_sentis.training.definitions import CausalLM
 from weights_bridge.errors import StageError
 from weights_bridge.files import folder_written_whole, write_json
+from weights_bridge.safetensors_writer import write_safetensors
 
-ADAPTER = "adapter.safetensors"
+ADAPTER, STATE_ARRAYS, STATE = "adapter.safetensors", "state.safetensors", "state.json"
 
 
-def save_checkpoint(folder: Path, model: CausalLM, facts: AdapterFacts, state: dict[str, Any]) -> Path:
-    """Write `<folder>/<step>/adapter.safetensors` and `state.json`, whole or not at all.
+def save_checkpoint(
+    folder: Path, model: CausalLM, facts: AdapterFacts, state: dict[str, Any], arrays: dict[str, mx.array]
+) -> Path:
+    """Write `<folder>/<step>/` with adapter and state, whole or not at all.
 
     Args:
         folder: `checkpoints/` of the run.
         model: the decoder with its adapters.
         facts: what the adapter file says of itself.
-        state: figures to keep beside it; `step` names the checkpoint.
+        state: what JSON can hold; `step` names the checkpoint.
+        arrays: name to fp32 array.
     """
     target = folder / str(state["step"])
     with folder_written_whole(target) as new:
         save_adapter(new / ADAPTER, model, facts)
-        write_json(new / "state.json", state)
+        shapes = {name: array.shape for name, array in arrays.items()}
+        write_safetensors(new / STATE_ARRAYS, shapes, ((name, np.array(array)) for name, array in arrays.items()))
+        write_json(new / STATE, state)
     return target
 
 
@@ -37,6 +50,14 @@ def forget_others(folder: Path, step: int) -> None:
             entry.unlink()
         elif entry.name != str(step):
             shutil.rmtree(entry, ignore_errors=True)
+
+
+def prune(folder: Path, keep_last: int, best: int) -> None:
+    """Remove all checkpoints but the newest `keep_last` and the best one."""
+    steps = sorted(int(entry.name) for entry in folder.iterdir() if entry.name.isdecimal())
+    for step in steps[:-keep_last]:
+        if step != best:
+            shutil.rmtree(folder / str(step), ignore_errors=True)
 
 
 def link(folder: Path, name: str, step: int) -> None:

@@ -31,15 +31,37 @@ class Started:
 
 
 @dataclass(frozen=True)
+class Resumed:
+    """After `Started`: the run goes on from a state; what a log says of later updates is void."""
+
+    step: int
+    epoch: int
+    updates: int
+
+
+@dataclass(frozen=True)
 class EpochStarted:
+    """`batches` are the epoch's updates, `done` of them lie before a resume."""
+
     epoch: int
     step: int
     batches: int
+    done: int = 0
 
 
 @dataclass(frozen=True)
 class StepDone:
-    """After one update; `lr` is the rate of the next update, as the dashboard's torch loop prints it."""
+    """After one update.
+
+    Attributes:
+        lr: the rate of the next update, as the dashboard's torch loop prints it.
+        trained_tokens: labelled ones.
+        real_tokens: of all rows, without padding; shared ones count in every row.
+        computed_tokens: that went through the layers, padding included.
+        trained_per_second, real_per_second, computed_per_second: the same in this update's time.
+        peak_memory_gib: MLX's peak of this process so far.
+        seconds_left: to the end of the run, at the pace of the last updates.
+    """
 
     step: int
     epoch: int
@@ -49,6 +71,13 @@ class StepDone:
     lora_magnitude: float
     trained_tokens: int
     seconds: float
+    real_tokens: int = 0
+    computed_tokens: int = 0
+    trained_per_second: float = 0.0
+    real_per_second: float = 0.0
+    computed_per_second: float = 0.0
+    peak_memory_gib: float = 0.0
+    seconds_left: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -76,13 +105,26 @@ class Stopped:
 
 
 @dataclass(frozen=True)
+class Interrupted:
+    """A signal ended training after update `step`, which is saved."""
+
+    step: int
+    epoch: int
+    signal: str
+
+
+@dataclass(frozen=True)
 class Finished:
+    """`reason` says why before the last epoch, when it was."""
+
     step: int
     seconds: float
     best_step: int
+    reason: str = ""
 
 
-Event = Started | EpochStarted | StepDone | EpochDone | Saved | Stopped | Finished
+Event = Started | Resumed | EpochStarted | StepDone | EpochDone | Saved | Stopped | Interrupted | Finished
+ENDS = (Stopped, Interrupted, Finished)
 
 
 class Sink(Protocol):
@@ -110,9 +152,12 @@ class ProgressBar:
                     f"Trainable LoRA params: {event.trained_parameters:,} in {event.trained_modules} modules; "
                     f"{event.rows} rows, {event.prefix_tokens} prompt tokens shared, {event.updates} updates"
                 )
+            case Resumed():
+                self._line(f"Resumed after update {event.step} of {event.updates}, epoch {event.epoch}")
             case EpochStarted():
                 self.bar = tqdm(
                     total=event.batches,
+                    initial=event.done,
                     desc=f"Step {event.step}, Epoch {event.epoch}",
                     mininterval=0,
                     miniters=1,
@@ -129,8 +174,13 @@ class ProgressBar:
             case Stopped():
                 self._close()
                 self._line(f"Stopped at update {event.step}: {event.reason}")
+            case Interrupted():
+                self._close()
+                self._line(f"Interrupted by {event.signal} after update {event.step}")
             case Finished():
                 self._close()
+                if event.reason:
+                    self._line(event.reason)
                 self._line("Training done")
 
     def _step(self, event: StepDone) -> None:
@@ -167,19 +217,23 @@ class JsonLines:
 
     Args:
         target: a file to make, written event by event, or an open stream.
+        append: go on in the file that is there; a last line that a kill cut off is removed first.
     """
 
-    def __init__(self, target: Path | TextIO) -> None:
+    def __init__(self, target: Path | TextIO, *, append: bool = False) -> None:
         self.path = target if isinstance(target, Path) else None
         with self._writing():
-            self.file = target.open("w", encoding="utf-8") if isinstance(target, Path) else target
+            if isinstance(target, Path) and append:
+                remove_cut_line(target)
+            mode = "a" if append else "w"
+            self.file = target.open(mode, encoding="utf-8") if isinstance(target, Path) else target
 
     def receive(self, event: Event) -> None:
         name = {"StepDone": "step"}.get(type(event).__name__, _snake(type(event).__name__))
         fields = {self._key(event, key): _finite(value) for key, value in asdict(event).items()}
         with self._writing():
             print(json.dumps({"event": name} | fields, ensure_ascii=False, allow_nan=False), file=self.file, flush=True)
-        if self.path is not None and isinstance(event, Stopped | Finished):
+        if self.path is not None and isinstance(event, ENDS):
             self.file.close()
 
     @contextmanager
@@ -196,6 +250,15 @@ class JsonLines:
         # the same names as in the bar, so that one parser reads both
         shown = ("loss", "lr", "grad_norm", "lora_magnitude")
         return f"train/{key}" if isinstance(event, StepDone) and key in shown else key
+
+
+def remove_cut_line(log: Path) -> None:
+    """Cut a file after its last line end, where a killed process left half a line."""
+    if not log.is_file():
+        return
+    with log.open("r+b") as file:
+        content = file.read()
+        file.truncate(content.rfind(b"\n") + 1)
 
 
 def _snake(name: str) -> str:

@@ -1,79 +1,37 @@
-"""Training: epochs over the prepared rows, validation, checkpoints. The figures go to sinks as events."""
+"""Training: epochs over the prepared rows, validation, checkpoints. The figures go to sinks as events.
+
+Training only: nothing is generated between epochs. Generation would take most of a session's time on Apple's
+GPUs, more so in batches (a memory cliff) and as the machine warms up; the validation loss of one forward pass ranks
+checkpoints, and how the model answers is measured once, by `eval`, through the exported graph.
+"""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
-import mlx.optimizers as optimizers
+from mlx.utils import tree_map
 
-from mlx_sentis.training import adapters, checkpoints, events
-from mlx_sentis.training.batches import Batch, make_batch, plan_epoch, require_batch
+from mlx_sentis.training import adapters, checkpoints, events, memory
+from mlx_sentis.training.activations import checkpoint_activations
+from mlx_sentis.training.batches import Batch, make_batch
 from mlx_sentis.training.definitions import CausalLM
-from mlx_sentis.training.sharing import Sharing, sharing_of
+from mlx_sentis.training.interrupts import InterruptedTrainingError, Interrupts
+from mlx_sentis.training.optimisers import make_optimizer
+from mlx_sentis.training.plan import Rows, Trained, largest_batch, plan_updates
+from mlx_sentis.training.resume import Progress, SavedState, random_key, set_random_key, take_state
+from mlx_sentis.training.sharing import sharing_of
 from mlx_sentis.training.step import StepResult, arrays_of, loss_of_batch, make_train_step, number
 from weights_bridge.errors import StageError
-from weights_bridge.settings import Settings, TrainSettings
+from weights_bridge.settings import Settings
 
-Rows = list[dict[str, Any]]
-
-
-@dataclass(frozen=True)
-class Trained:
-    """What a training run leaves.
-
-    Attributes:
-        best_step: the update whose validation loss was lowest.
-        losses: training loss of each update, nats per labelled token.
-        valid_losses: validation loss after each epoch.
-        prefix_tokens: how many prompt tokens were shared.
-        tokens_computed: tokens that went through the model.
-        tokens_plain: tokens that a padded batch without a shared prefix would have cost.
-    """
-
-    best_step: int
-    losses: list[float]
-    valid_losses: list[float]
-    prefix_tokens: int
-    tokens_computed: int
-    tokens_plain: int
-    seconds: float
-
-
-def learning_rate_schedule(settings: TrainSettings, updates: int) -> Callable[[Any], mx.array]:
-    """Return f(update) → learning rate: linear warm-up, then constant, linear or cosine to zero."""
-    rate, warmup = settings.learning_rate, min(settings.warmup_updates, max(0, updates - 1))
-    rest = max(1, updates - warmup)
-    after = {
-        "constant": lambda step: mx.array(rate),
-        "linear": optimizers.linear_schedule(rate, 0.0, rest),
-        "cosine": optimizers.cosine_decay(rate, rest),
-    }[settings.schedule]
-    if warmup == 0:
-        return after
-    rising = optimizers.linear_schedule(rate / (warmup + 1), rate, warmup)
-    return optimizers.join_schedules([rising, after], [warmup])
-
-
-def require_trainable(rows: Rows, settings: TrainSettings) -> None:
-    """Refuse before anything is loaded when there is nothing to train on.
-
-    Raises:
-        StageError: no rows, rows without a label or with a label nothing precedes, or fewer rows than a batch.
-    """
-    if not rows:
-        raise StageError("data/train.jsonl: no rows", hint="prepare a data file with at least one row")
-    if empty := [row["id"] for row in rows if not row["trained"]]:
-        raise StageError(f"data/train.jsonl: no trained token in {', '.join(empty[:5])}", hint="prepare the data again")
-    if whole := [row["id"] for row in rows if row["trained"][0][0] < 1]:
-        hint = "nothing comes before the first token that it could be predicted from"
-        raise StageError(f"data/train.jsonl: the first token is trained in {', '.join(whole[:5])}", hint=hint)
-    require_batch(len(rows), settings.batch_rows)
+VALID_ROWS = 16  # of one validation batch
+PACE = 20  # updates whose mean time predicts the rest
 
 
 def mean_loss(model: CausalLM, batches: Sequence[Batch]) -> float:
@@ -95,6 +53,9 @@ class Trainer:
         folder: `checkpoints/` of the run.
         sinks: who hears of it.
         pad_id: the padding token.
+        origin: what the states are of, see `resume.origin_of`; nothing for a run that nobody will resume.
+        resumed: the state to go on from.
+        say: hears the memory estimate.
     """
 
     def __init__(
@@ -105,99 +66,216 @@ class Trainer:
         folder: Path,
         sinks: Sequence[events.Sink],
         pad_id: int,
+        *,
+        origin: Mapping[str, Any] | None = None,
+        resumed: SavedState | None = None,
+        say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.model, self.facts, self.settings = model, facts, settings.train
         self.folder, self.sinks, self.pad_id = folder, sinks, pad_id
-        self.step = 0
+        self.origin, self.resumed, self.say = origin or {}, resumed, say
+        self.done = resumed.progress if resumed else Progress()
         self.losses: list[float] = []
-        self.valid_losses: list[float] = []
-        self.best = (math.inf, 0)
-        self.saved: int | None = None
-        self.tokens_computed = self.tokens_plain = 0
+        self.saved: int | None = self.done.step if resumed else None
+        self.pace: deque[float] = deque(maxlen=PACE)
+        self.peak_gib = 0.0
 
     def tell(self, event: events.Event) -> None:
         for sink in self.sinks:
             sink.receive(event)
 
     def run(self, train: Rows, valid: Rows) -> Trained:
-        """Train for `settings.train.epochs` and return what came of it."""
-        started = time.monotonic()
-        sharing = sharing_of(train, enabled=self.settings.share_prefix)
-        updates = sum(len(plan_epoch(train, self.settings, epoch)) for epoch in range(self.settings.epochs))
-        self.schedule = learning_rate_schedule(self.settings, updates)
-        optimizer = optimizers.AdamW(
-            self.schedule,
-            betas=[0.9, 0.999],
-            eps=1e-8,
-            weight_decay=self.settings.weight_decay,
-            bias_correction=True,  # as torch; MLX's default is off
-        )
-        train_step = make_train_step(self.model, optimizer, self.settings)
-        self._tell_started(train, sharing.prefix_tokens, updates)
-        for epoch in range(self.settings.epochs):
-            self._epoch(epoch, train, sharing, train_step)
-            self._end_of_epoch(epoch, valid, final=epoch + 1 == self.settings.epochs)
-        seconds = time.monotonic() - started
-        self.tell(events.Finished(self.step, round(seconds, 3), self.best[1]))
-        counts = (sharing.prefix_tokens, self.tokens_computed, self.tokens_plain)
-        return Trained(self.best[1], self.losses, self.valid_losses, *counts, seconds)
+        """Train for `settings.train.epochs` and return what came of it.
 
-    def _tell_started(self, train: Rows, prefix: int, updates: int) -> None:
+        Raises:
+            StageError: a loss that is not finite, memory that ran out, a signal; the last good state is saved.
+        """
+        self._start(train, valid)
+        with Interrupts() as self.interrupts:
+            while not self.done.finished:
+                self._epoch()
+                self._end_of_epoch()
+        reason = ""
+        if self.done.epoch < self.settings.epochs:
+            reason = f"No better validation loss for {self.done.stale_epochs} epochs: ended by train.patience"
+        self.tell(events.Finished(self.done.step, round(self.done.seconds, 3), self.done.best_step, reason))
+        return self._outcome()
+
+    def _start(self, train: Rows, valid: Rows) -> None:
+        settings = self.settings
+        self.train, self.valid = train, valid
+        self.tokens = {row["id"]: len(row["ids"]) for row in train}
+        self.sharing = sharing_of(train, enabled=settings.share_prefix)
+        self.updates = sum(len(plan_updates(train, settings, epoch)) for epoch in range(settings.epochs))
+        self.optimizer, self.schedule = make_optimizer(settings, self.updates)
+        if settings.checkpoint_activations:
+            checkpoint_activations(self.model)
+        mx.random.seed(settings.seed)
+        self.train_step = make_train_step(self.model, self.optimizer, settings)
+        self.estimate = memory.estimate(self.model, self._batch(largest_batch(train, settings)), settings)
+        self.say(memory.outlook(self.estimate, settings))
+        if self.resumed:
+            self.resumed.put_back(self.model, self.optimizer)
+            self.done.finished = self._is_over()
         parameters = sum(array.size for array in adapters.adapter_tensors(self.model).values())
-        self.tell(events.Started(self.settings.seed, len(self.facts.targets), parameters, len(train), prefix, updates))
+        counts = (len(self.facts.targets), parameters, len(train), self.sharing.prefix_tokens, self.updates)
+        self.tell(events.Started(settings.seed, *counts))
+        if self.resumed:
+            self.tell(events.Resumed(self.done.step, self.done.epoch, self.updates))
 
-    def _epoch(
-        self, epoch: int, train: Rows, sharing: Sharing, train_step: Callable[[Sequence[Batch]], StepResult]
-    ) -> None:
-        plan = plan_epoch(train, self.settings, epoch)
-        self.tell(events.EpochStarted(epoch, self.step, len(plan)))
-        for chosen in plan:
-            batch = make_batch([train[i] for i in chosen], sharing, self.pad_id)
+    def _is_over(self) -> bool:
+        patience = self.settings.patience
+        return self.done.epoch >= self.settings.epochs or 0 < patience <= self.done.stale_epochs
+
+    def _batch(self, chosen: list[int]) -> Batch:
+        return make_batch([self.train[i] for i in chosen], self.sharing, self.pad_id)
+
+    def _epoch(self) -> None:
+        plan = plan_updates(self.train, self.settings, self.done.epoch)
+        self.tell(events.EpochStarted(self.done.epoch, self.done.step, len(plan), self.done.position))
+        self.model.network.train()  # dropout
+        for group in plan[self.done.position :]:
             began = time.monotonic()
-            result = train_step([batch])
-            if not (math.isfinite(result.loss) and math.isfinite(result.grad_norm)):
-                raise self._not_finite(epoch, batch, result)
-            self.step += 1
-            self.losses.append(result.loss)
-            self.tokens_computed += batch.computed_tokens
-            self.tokens_plain += batch.plain_tokens
-            rate = number(self.schedule(mx.array(self.step)))
-            seconds = round(time.monotonic() - began, 4)
-            figures = (result.loss, rate, result.grad_norm, result.magnitude, batch.trained_tokens, seconds)
-            self.tell(events.StepDone(self.step, epoch, *figures))
+            batches = [self._batch(chosen) for chosen in group]
+            result = self._update(batches)
+            self.done.step += 1
+            self.done.position += 1
+            self._count(batches, result, time.monotonic() - began)
+            self._answer_signals(last=self.done.position == len(plan))
 
-    def _end_of_epoch(self, epoch: int, valid: Rows, *, final: bool) -> None:
-        loss = None
-        if valid:
-            shared = sharing_of(valid, enabled=self.settings.share_prefix)
-            groups = [valid[i : i + 16] for i in range(0, len(valid), 16)]
+    def _update(self, batches: list[Batch]) -> StepResult:
+        """Do one update, or end training with everything as it was before it."""
+        before = tree_map(lambda array: array, (self.model.network.trainable_parameters(), dict(self.optimizer.state)))
+        key = random_key()
+        mx.reset_peak_memory()
+        try:
+            result = self.train_step(batches)
+        except (MemoryError, RuntimeError) as error:
+            if not memory.is_out_of_memory(error):
+                raise
+            mx.clear_cache()
+            self._go_back(before, key)
+            raise self._out_of_memory(batches, f"does not fit into memory ({error})") from error
+        self.peak_gib = max(self.peak_gib, peak := memory.peak_gib())
+        if too_much := memory.above_limit(self.settings, peak):
+            self._go_back(before, key)
+            raise self._out_of_memory(batches, too_much)
+        if not (math.isfinite(result.loss) and math.isfinite(result.grad_norm)):
+            raise self._not_finite(batches, result)
+        return result
+
+    def _go_back(self, before: tuple[Any, Any], key: list[int]) -> None:
+        self.model.network.update(before[0])  # half an update leaves graphs that cannot be evaluated
+        self.optimizer.state.update(before[1])
+        set_random_key(key)
+
+    def _count(self, batches: list[Batch], result: StepResult, seconds: float) -> None:
+        done = self.done
+        done.first_loss = result.loss if done.first_loss is None else done.first_loss
+        done.last_loss = result.loss
+        done.seconds += seconds
+        self.losses.append(result.loss)
+        self.pace.append(seconds)
+        trained, real, computed, plain = (
+            sum(getattr(batch, f"{kind}_tokens") for batch in batches)
+            for kind in ("trained", "real", "computed", "plain")
+        )
+        done.tokens_computed += computed
+        done.tokens_plain += plain
+        left = (self.updates - done.step) * sum(self.pace) / len(self.pace)
+        self.tell(
+            events.StepDone(
+                done.step,
+                done.epoch,
+                result.loss,
+                number(self.schedule(mx.array(done.step))),
+                result.grad_norm,
+                result.magnitude,
+                trained,
+                round(seconds, 4),
+                real,
+                computed,
+                round(trained / seconds, 1),
+                round(real / seconds, 1),
+                round(computed / seconds, 1),
+                round(self.peak_gib, 4),
+                round(left, 1),
+            )
+        )
+
+    def _answer_signals(self, *, last: bool) -> None:
+        """Save between two updates when it is time or asked for; end when told to."""
+        due = bool(self.settings.save_every) and self.done.step % self.settings.save_every == 0
+        asked, stop = self.interrupts.save_wanted(), self.interrupts.stop
+        if stop or ((due or asked) and not last):  # the last one is saved with its epoch
+            self._save(None)
+        if stop:
+            self.tell(events.Interrupted(self.done.step, self.done.epoch, stop))
+            kept = f"stopped by {stop} after update {self.done.step} of {self.updates}; its state is saved in "
+            hint = "`mlx-sentis train --resume` goes on from there, and so does `mlx-sentis run --from train`"
+            raise InterruptedTrainingError(stop, f"{kept}checkpoints/{self.done.step}", hint=hint)
+
+    def _end_of_epoch(self) -> None:
+        done, loss = self.done, None
+        if self.valid:
+            self.model.network.eval()
+            shared = sharing_of(self.valid, enabled=self.settings.share_prefix)
+            groups = [self.valid[i : i + VALID_ROWS] for i in range(0, len(self.valid), VALID_ROWS)]
             loss = mean_loss(self.model, [make_batch(group, shared, self.pad_id) for group in groups])
-            self.valid_losses.append(loss)
-        self.tell(events.EpochDone(epoch, self.step, loss))
-        self._save(epoch, loss, final=final)
+            done.valid_losses.append(loss)
+        self.tell(events.EpochDone(done.epoch, done.step, loss))
         score = self.losses[-1] if loss is None else loss
-        if score < self.best[0]:
-            self.best = (score, self.step)
-            checkpoints.link(self.folder, "best", self.step)
+        if better := done.best_score is None or score < done.best_score:
+            done.best_score, done.best_step, done.stale_epochs = score, done.step, 0
+        else:
+            done.stale_epochs += 1
+        epoch, done.epoch, done.position = done.epoch, done.epoch + 1, 0
+        done.finished = self._is_over()
+        self._save(loss, epoch=epoch, best=better)
 
-    def _save(self, epoch: int, loss: float | None, *, final: bool) -> None:
-        state = {"schema": "mlx-sentis/checkpoint/1", "step": self.step, "epoch": epoch, "valid_loss": loss}
-        checkpoints.save_checkpoint(self.folder, self.model, self.facts, state)
+    def _save(self, loss: float | None, *, epoch: int | None = None, best: bool = False) -> None:
+        """Write a checkpoint of where the run stands; `epoch` is the one to name when it has just ended."""
+        step, epoch = self.done.step, self.done.epoch if epoch is None else epoch
+        state, arrays = take_state(self.done, self.origin, self.model, self.optimizer)
+        checkpoints.save_checkpoint(self.folder, self.model, self.facts, state | {"valid_loss": loss}, arrays)
         if self.saved is None:  # only now is there something in place of an earlier run's
-            checkpoints.forget_others(self.folder, self.step)
-        checkpoints.link(self.folder, "last", self.step)
-        self.saved = self.step
-        self.tell(events.Saved(self.step, epoch, f"checkpoints/{self.step}", final))
+            checkpoints.forget_others(self.folder, step)
+        checkpoints.link(self.folder, "last", step)
+        if best:
+            checkpoints.link(self.folder, "best", step)
+        if self.settings.keep_last:
+            checkpoints.prune(self.folder, self.settings.keep_last, self.done.best_step)
+        self.saved = step
+        self.tell(events.Saved(step, epoch, f"checkpoints/{step}", self.done.finished))
 
-    def _not_finite(self, epoch: int, batch: Batch, result: StepResult) -> StageError:
+    def _keep(self) -> str:
+        """Save where the run stands, when it has come anywhere, and say so."""
+        if self.done.step == 0:
+            return "nothing trained"
+        if self.saved != self.done.step:
+            self._save(None)
+        return f"the state of update {self.done.step} is kept in checkpoints/{self.done.step}"
+
+    def _out_of_memory(self, batches: list[Batch], what: str) -> StageError:
+        kept, step = self._keep(), self.done.step + 1
+        # dashboards look for the word and do not start such a run again
+        self.tell(events.Stopped(step, self.done.epoch, f"OutOfMemoryError: it {what}"))
+        return memory.out_of_memory(step, batches, self.tokens, what, kept)
+
+    def _not_finite(self, batches: list[Batch], result: StepResult) -> StageError:
         """Save the adapters as they were before the bad update and say where it happened."""
-        if self.step and self.saved != self.step:
-            self._save(epoch, None, final=True)
-        kept = f"the state of update {self.step} is kept in checkpoints/{self.step}" if self.step else "nothing trained"
+        kept, step = self._keep(), self.done.step + 1
         what, found = ("gradient norm", result.grad_norm) if math.isfinite(result.loss) else ("loss", result.loss)
-        self.tell(events.Stopped(self.step + 1, epoch, f"{what} is {found}"))
+        self.tell(events.Stopped(step, self.done.epoch, f"{what} is {found}"))
+        names = [name for batch in batches for name in batch.names]
         return StageError(
-            f"update {self.step + 1}, epoch {epoch}: {what} is {found}; "
-            f"rows {', '.join(batch.names[:4])}{', …' if len(batch.names) > 4 else ''}; {kept}",
+            f"update {step}, epoch {self.done.epoch}: {what} is {found}; "
+            f"rows {', '.join(names[:4])}{', …' if len(names) > 4 else ''}; {kept}",
             hint="lower train.learning_rate, set train.gradient_clip=1.0, or look at these rows with show-mask",
         )
+
+    def _outcome(self) -> Trained:
+        done = self.done
+        counts = (self.sharing.prefix_tokens, done.tokens_computed, done.tokens_plain, done.seconds, done.step)
+        gib = (round(self.estimate.gib, 4), round(self.peak_gib, 4))
+        return Trained(done.best_step, self.losses, done.valid_losses, *counts, *gib)

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from mlx_sentis.training import BLAS, adapters, events, loop
+from mlx_sentis.training import BLAS, adapters, events, loop, memory
 from mlx_sentis.training.definitions import load_causal_lm
+from mlx_sentis.training.plan import require_trainable
+from mlx_sentis.training.resume import (
+    SCHEMA,
+    SavedState,
+    differences,
+    last_state,
+    origin_of,
+    require_same,
+    require_state,
+)
 from weights_bridge.errors import StageError, all_at_once, counted
-from weights_bridge.files import folder_written_whole, read_json, read_jsonl
+from weights_bridge.files import folder_written_whole, read_json, read_jsonl, sha256_of, sha256_of_text
 from weights_bridge.model_folder import open_model_folder
-from weights_bridge.run_folder import RunFolder
+from weights_bridge.run_folder import RunFolder, versions
 from weights_bridge.settings import Settings
 
 
@@ -23,68 +34,136 @@ def train_run(
     settings: Settings,
     sinks: Sequence[events.Sink],
     say: Callable[[str], None] = lambda text: None,
+    *,
+    resume: Literal["no", "yes", "if-unfinished"] = "no",
+    ready: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """Train an adapter on a run's prepared data.
+    """Train an adapter, or all weights, on a run's prepared data.
 
     Args:
         run: with `recipe.json`, `prompt_contract.json` and `data/`.
         settings: `adapter` and `train`.
         sinks: who hears of every update, beside `log.jsonl`.
         say: hears what is being done.
+        resume: go on from the newest state; `if-unfinished` only when there is one to go on from, else from the start.
+        ready: called when everything is checked, before the first update.
 
     Returns:
         The figures for the manifest.
 
     Raises:
-        StageError: nothing to train on, the prompt contract is broken, a target matches nothing, or a loss that is
-            not finite (the last good state is kept).
+        StageError: nothing to train on, the prompt contract is broken, a target matches nothing, a resume from
+            something else, a loss that is not finite, memory that ran out (the last good state is kept).
     """
     recipe = read_json(run.path("recipe.json"))
     train, valid = (read_jsonl(run.path("data", f"{split}.jsonl")) for split in ("train", "valid"))
-    loop.require_trainable(train, settings.train)
+    require_trainable(train, settings.train, valid)
     folder = open_model_folder(Path(recipe["model"]["path"]))
     require_known_ids([*train, *valid], folder.config["vocab_size"])
     inputs = [run.path("data"), run.path("recipe.json"), run.path("prompt_contract.json"), *folder.weight_files()]
     with run.stage("train", inputs, seed=settings.train.seed) as stage:
+        if resume == "yes":
+            require_state(run.path("checkpoints"))  # before minutes of loading
         require_contract(run, train, recipe)
         if not BLAS.is_fast:
             say("MLX uses the reference BLAS here: about 20 times slower than it could be; see `mlx-sentis doctor`")
+        for words in memory.set_limits(settings.train):
+            say(words)
         model = load_causal_lm(folder)
         facts = adapters.prepare_training(model, settings)
         trained = adapters.grouped(facts.targets)
         say("\n  ".join([f"{folder.path.name}: {facts.name} on {counted(len(facts.targets), facts.noun)}", *trained]))
-        stage.facts["trained"] = trained
-        with last_log_kept(run.path("log.jsonl")) as log_file:
-            heard_by = [*sinks, events.JsonLines(log_file)]
-            trainer = loop.Trainer(model, facts, settings, run.path("checkpoints"), heard_by, recipe["pad_id"])
+        origin = origin_of(settings, hashes_of(run, recipe, facts.base), model) | {"versions": numbers_of()}
+        resumed = state_to_go_on_from(run.path("checkpoints"), origin, resume, say)
+        ready()
+        with log_to_write(run.path("log.jsonl"), lambda: trainer.saved is not None, append=resumed is not None) as log:
+            heard_by = [*sinks, log]
+            where = (run.path("checkpoints"), heard_by, recipe["pad_id"])
+            trainer = loop.Trainer(model, facts, settings, *where, origin=origin, resumed=resumed, say=say)
             outcome = trainer.run(train, valid)
-        figures = {key: value for key, value in asdict(outcome).items() if key not in ("losses", "valid_losses")}
-        figures |= {"first_loss": outcome.losses[0], "last_loss": outcome.losses[-1]}
-        figures |= {"valid_losses": outcome.valid_losses, "updates": len(outcome.losses), "blas": BLAS.name}
+        figures = {key: value for key, value in asdict(outcome).items() if key != "losses"}
+        figures |= {"first_loss": trainer.done.first_loss, "last_loss": trainer.done.last_loss, "blas": BLAS.name}
+        say(memory.hindsight(outcome.estimate_gib, outcome.peak_gib))
+        figures |= {"trained": trained}
         stage.facts |= figures
         stage.wrote(run.path("checkpoints"), run.path("log.jsonl"))
     return figures
 
 
-@contextmanager
-def last_log_kept(log: Path) -> Iterator[Path]:
-    """Yield the log to write live; when training fails, an earlier run's log comes back.
+def hashes_of(run: RunFolder, recipe: dict[str, Any], base: dict[str, str]) -> dict[str, str]:
+    """Return name to SHA-256 of what decides the updates: rows, recipe (wherever the model lies), base weights."""
+    facts = recipe | {"model": {key: value for key, value in recipe["model"].items() if key != "path"}}
+    hashes = {"recipe.json": sha256_of_text(json.dumps(facts, sort_keys=True))}
+    hashes |= {f"data/{split}.jsonl": sha256_of(run.path("data", f"{split}.jsonl")) for split in ("train", "valid")}
+    return hashes | {f"base weights {name}": digest for name, digest in base.items()}
 
-    What the failed one said is then in `log.failed.jsonl`. A run without an earlier log keeps its only one.
+
+def numbers_of() -> dict[str, str]:
+    """Return what may change the last bit of a number and is no fault of the user's: versions, BLAS."""
+    known = versions()
+    return {name: known.get(name, "") for name in ("mlx", "mlx-lm", "numpy", "system")} | {"blas": BLAS.name}
+
+
+def state_to_go_on_from(
+    checkpoints: Path, origin: dict[str, Any], resume: str, say: Callable[[str], None]
+) -> SavedState | None:
+    """Return the state to resume, None to start over; says what it found and why.
+
+    Raises:
+        StageError: a resume was asked for and is not possible.
+    """
+    if resume == "yes":
+        state = require_state(checkpoints)
+        require_same(state, origin)
+    else:
+        state = last_state(checkpoints)
+        if state is None or state.document.get("schema") != SCHEMA or state.document["finished"]:
+            return None
+        where = f"an unfinished training of {counted(state.document['step'], 'update')} is in {checkpoints}"
+        if resume == "no":
+            say(f"starting over: {where}; --resume would go on with it")
+            return None
+        if faults := differences(state, origin):
+            say(f"starting over, as {where} but cannot be gone on with: {'; '.join(faults[:3])}")
+            return None
+    was, now = state.document["made_from"].get("versions", {}), origin["versions"]
+    if changed := [f"{name} {was.get(name)} → {now[name]}" for name in now if was.get(name) != now[name]]:
+        say(f"the last bits of numbers may differ from an uninterrupted run: {', '.join(changed)}")
+    say(f"going on after update {state.document['step']}, epoch {state.progress.epoch}")
+    return state
+
+
+@contextmanager
+def log_to_write(log: Path, replaced: Callable[[], bool], *, append: bool) -> Iterator[events.JsonLines]:
+    """Yield the sink of `log.jsonl`; when training fails early, an earlier run's log comes back.
+
+    A log belongs to the checkpoints beside it: as long as those are an earlier run's, what the failed one said goes
+    to `log.failed.jsonl`. A run without an earlier log keeps its only one.
+
+    Args:
+        log: the file.
+        replaced: whether this run has checkpoints of its own.
+        append: go on in the file that is there.
     """
     before = log.with_name(f".{log.name}-before")
-    had = log.is_file()
+    had = log.is_file() and not append
     if had:
         log.replace(before)
+    sink = None
     try:
-        yield log
+        sink = events.JsonLines(log, append=append)
+        yield sink
     except BaseException:
-        if had:
+        if had and not replaced():
             if log.is_file():
                 log.replace(log.with_name("log.failed.jsonl"))
             before.replace(log)
         raise
-    before.unlink(missing_ok=True)
+    finally:
+        if sink is not None:
+            sink.file.close()
+        if log.is_file():
+            before.unlink(missing_ok=True)
 
 
 def require_known_ids(rows: list[dict[str, Any]], vocabulary: int) -> None:

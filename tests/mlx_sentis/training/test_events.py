@@ -17,8 +17,10 @@ from mlx_sentis.training.events import (
     EpochStarted,
     Event,
     Finished,
+    Interrupted,
     JsonLines,
     ProgressBar,
+    Resumed,
     Saved,
     Started,
     StepDone,
@@ -42,7 +44,7 @@ RATES = [3.8e-4, 5.42e-4, 1e-5, 0.0]
 SCRIPT: list[Event] = [
     Started(42, 14, 41800, 6, 48, 4),
     EpochStarted(0, 0, 2),
-    StepDone(1, 0, LOSSES[0], RATES[0], 0.2, 6.493514, 30, 0.5),
+    StepDone(1, 0, LOSSES[0], RATES[0], 0.2, 6.493514, 30, 0.5, 400, 200, 60.0, 800.0, 400.0, 1.25, 1.5),
     StepDone(2, 0, LOSSES[1], RATES[1], 0.1, 6.5, 31, 0.5),
     EpochDone(0, 2, 2.25),
     Saved(2, 0, "checkpoints/2", False),
@@ -180,8 +182,33 @@ def test_the_log_holds_what_the_bar_shows(tmp_path: Path) -> None:
         "train/lora_magnitude": 6.493514,
         "trained_tokens": 30,
         "seconds": 0.5,
+        "real_tokens": 400,
+        "computed_tokens": 200,
+        "trained_per_second": 60.0,
+        "real_per_second": 800.0,
+        "computed_per_second": 400.0,
+        "peak_memory_gib": 1.25,
+        "seconds_left": 1.5,
     }
     assert log.file.closed
+
+
+def test_a_log_that_goes_on_loses_only_the_line_that_a_kill_cut(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"event": "started"}\n{"event": "step", "step": 1}\n{"event": "st', encoding="utf-8")
+    JsonLines(path, append=True).receive(Resumed(1, 0, 4))
+    assert [json.loads(line)["event"] for line in path.read_text().splitlines()] == ["started", "step", "resumed"]
+    path.write_text('{"event": "st', encoding="utf-8")
+    JsonLines(path, append=True).receive(Resumed(0, 0, 4))
+    assert [json.loads(line)["event"] for line in path.read_text().splitlines()] == ["resumed"]
+
+
+def test_a_resumed_epochs_bar_begins_where_the_state_was() -> None:
+    text = shown([SCRIPT[0], Resumed(3, 1, 4), EpochStarted(1, 3, 2, 1), SCRIPT[8], Interrupted(4, 1, "SIGTERM")])
+    assert re.search(r"\rStep 3, Epoch 1:\s+50%\|.{10}\| 1/2 ", text)
+    assert LATEST.search(bars(text)[-1]).groups() == ("1", "2", "2")  # type: ignore[union-attr]
+    assert "Resumed after update 3 of 4, epoch 1\n" in text
+    assert text.endswith("\nInterrupted by SIGTERM after update 4\n")
 
 
 def test_the_log_is_strict_json_whatever_the_figures(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from helpers import FULL
 from training_rows import rendered_rows
 
 from mlx_sentis.training import adapters, events, loop, step
+from mlx_sentis.training.plan import plan_updates, require_trainable
 from weights_bridge.adapter_file import read_adapter
 from weights_bridge.errors import StageError
 from weights_bridge.files import read_json
@@ -45,55 +46,22 @@ def trainer(model: Any, folder: Path, *sinks: events.Sink, rank: int = 4, **trai
     return loop.Trainer(model, facts, settings, folder, sinks, pad_id=0)
 
 
-def rates(updates: int, **settings: Any) -> list[float]:
-    schedule = loop.learning_rate_schedule(TrainSettings(learning_rate=1.0, **settings), updates)
-    return [float(schedule(mx.array(k)).item()) for k in range(updates)]
-
-
-# --- schedules
-
-
-def test_the_rate_rises_in_equal_parts_and_reaches_its_height_after_the_warm_up() -> None:
-    np.testing.assert_allclose(rates(8, schedule="constant", warmup_updates=3), [0.25, 0.5, 0.75, *[1.0] * 5])
-
-
-def test_a_linear_schedule_would_reach_zero_after_the_last_update() -> None:
-    np.testing.assert_allclose(rates(6, schedule="linear", warmup_updates=2), [1 / 3, 2 / 3, 1, 0.75, 0.5, 0.25])
-
-
-def test_a_cosine_schedule_is_half_a_cosine() -> None:
-    wanted = [1 / 2, *(0.5 * (1 + math.cos(math.pi * k / 4)) for k in range(4))]
-    np.testing.assert_allclose(rates(5, schedule="cosine", warmup_updates=1), wanted, atol=1e-6)
-
-
-def test_without_warm_up_the_first_rate_is_the_height() -> None:
-    assert rates(4, schedule="cosine", warmup_updates=0)[0] == 1.0
-
-
-@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
-@pytest.mark.parametrize("updates", [1, 2, 4])
-def test_a_run_shorter_than_its_warm_up_still_reaches_the_height(schedule: str, updates: int) -> None:
-    found = rates(updates, schedule=schedule, warmup_updates=4)
-    assert found[-1] == pytest.approx(1.0)
-    assert found == sorted(found)
-
-
 # --- what cannot be trained on
 
 
 def test_rows_that_cannot_be_trained_on_are_refused() -> None:
     settings = TrainSettings(batch_rows=4)
     with pytest.raises(StageError, match="no rows"):
-        loop.require_trainable([], settings)
+        require_trainable([], settings)
     with pytest.raises(StageError, match="no trained token in train-0001"):
-        loop.require_trainable([ROWS[0], ROWS[1] | {"trained": []}, *ROWS[2:]], settings)
+        require_trainable([ROWS[0], ROWS[1] | {"trained": []}, *ROWS[2:]], settings)
     with pytest.raises(StageError, match="the first token is trained in train-0002"):
-        loop.require_trainable([*ROWS[:2], ROWS[2] | {"trained": [[0, 3]]}, *ROWS[3:]], settings)
+        require_trainable([*ROWS[:2], ROWS[2] | {"trained": [[0, 3]]}, *ROWS[3:]], settings)
     with pytest.raises(StageError) as caught:
-        loop.require_trainable(ROWS[:3], settings)
+        require_trainable(ROWS[:3], settings)
     assert caught.value.message == "split train: 3 rows cannot fill one batch of 4"
     assert caught.value.hint == "--set train.batch_rows=3, or add rows"
-    loop.require_trainable(ROWS[:4], settings)
+    require_trainable(ROWS[:4], settings)
 
 
 # --- a run
@@ -122,12 +90,13 @@ def test_a_run_learns_tells_and_saves(decoder: Make, tmp_path: Path) -> None:
     assert (tmp_path / "best").resolve().name == str(best)
     assert (tmp_path / "last").resolve().name == "9"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["3", "6", "9", "best", "last"]
-    assert read_json(tmp_path / "6" / "state.json") == {
-        "schema": "mlx-sentis/checkpoint/1",
-        "step": 6,
-        "epoch": 1,
-        "valid_loss": trained.valid_losses[1],
-    }
+    state = read_json(tmp_path / "6" / "state.json")
+    assert (state["schema"], state["step"], state["valid_loss"]) == (
+        "mlx-sentis/checkpoint/2",
+        6,
+        trained.valid_losses[1],
+    )
+    assert {p.name for p in (tmp_path / "6").iterdir()} == {"adapter.safetensors", "state.safetensors", "state.json"}
 
 
 def test_the_told_rate_is_the_next_updates(decoder: Make, tmp_path: Path) -> None:
@@ -181,6 +150,101 @@ def test_one_seed_gives_bitwise_equal_adapters_and_another_does_not(decoder: Mak
     assert files[0] != files[2]
 
 
+def test_four_micro_batches_an_update_are_the_update_of_one_large_batch(decoder: Make, tmp_path: Path) -> None:
+    rows = rendered_rows(*[12] * 18)  # of one length, so that both runs deal them out alike
+    runs = []
+    for name, settings in (("large", {"batch_rows": 8}), ("small", {"batch_rows": 2, "accumulate": 4})):
+        heard = Heard()
+        trainer(decoder("llama"), tmp_path / name, heard, buckets=False, warmup_updates=4, **settings).run(rows, [])
+        runs.append(heard.of(events.StepDone))
+    # 18 rows: two full updates and one of the two rows that are left, in both epochs; warm-up counts updates
+    assert [e.step for e in runs[1]] == [1, 2, 3, 4, 5, 6]
+    assert [e.trained_tokens for e in runs[1]] == [32, 32, 8, 32, 32, 8]
+    np.testing.assert_allclose([e.loss for e in runs[0]], [e.loss for e in runs[1]], rtol=1e-5)
+    np.testing.assert_allclose([e.grad_norm for e in runs[0]], [e.grad_norm for e in runs[1]], rtol=1e-4)
+    assert [e.lr for e in runs[0]] == [e.lr for e in runs[1]]
+    assert [e.lr for e in runs[1]][:4] == pytest.approx([2e-3 * k / 5 for k in (2, 3, 4, 5)])
+    saved = [read_adapter(tmp_path / name / "last" / "adapter.safetensors").flat() for name in ("large", "small")]
+    for key in saved[0]:
+        np.testing.assert_allclose(saved[0][key], saved[1][key], atol=2e-5, err_msg=key)
+
+
+def test_each_update_tells_its_tokens_time_and_memory(decoder: Make, tmp_path: Path) -> None:
+    heard = Heard()
+    trained = trainer(decoder("llama"), tmp_path, heard).run(ROWS, VALID)
+    steps = heard.of(events.StepDone)
+    assert sum(e.computed_tokens for e in steps) == trained.tokens_computed
+    for event in steps:
+        assert event.trained_tokens < event.real_tokens
+        assert event.trained_per_second < event.real_per_second
+        assert event.computed_tokens < event.real_tokens  # shared tokens count once here and in every row there
+        assert event.computed_per_second == pytest.approx(event.computed_tokens / event.seconds, rel=0.02)
+        assert 0 < event.peak_memory_gib < 0.5
+    left = [e.seconds_left for e in steps]
+    assert left[-1] == 0
+    assert left[0] > 0
+
+
+def test_the_largest_update_comes_first_and_every_row_still_once() -> None:
+    rows = rendered_rows(*[10] * 9, 90)
+    plan = plan_updates(rows, TrainSettings(batch_rows=2, accumulate=2), 0)
+    assert 9 in [i for chosen in plan[0] for i in chosen]
+    assert sorted(i for group in plan for chosen in group for i in chosen) == list(range(10))
+    assert [len(group) for group in plan if group is not plan[0]].count(2) + len(plan[0]) >= 3
+
+
+# --- which checkpoints are kept
+
+
+def overfitting(heard: Heard, folder: Path, decoder: Make, **settings: Any) -> Any:
+    """Train so hard on few rows that other rows get worse."""
+    chosen = {"epochs": 8, "batch_rows": 4, "learning_rate": 3e-2, "schedule": "constant", **settings}
+    return trainer(decoder("llama", moved=False), folder, heard, **chosen).run(ROWS[:4], VALID)
+
+
+def test_best_is_the_lowest_validation_loss_and_the_last_is_kept_too(decoder: Make, tmp_path: Path) -> None:
+    heard = Heard()
+    trained = overfitting(heard, tmp_path, decoder)
+    lowest = 1 + int(np.argmin(trained.valid_losses))
+    assert lowest < 8, trained.valid_losses  # it overfits: the last is not the best
+    assert (tmp_path / "best").resolve().name == str(lowest)
+    assert (tmp_path / "last").resolve().name == "8"
+    best = read_adapter(tmp_path / "best" / "adapter.safetensors").flat()
+    last = read_adapter(tmp_path / "last" / "adapter.safetensors").flat()
+    assert any((best[name] != last[name]).any() for name in best)
+
+
+def test_patience_ends_training_and_says_so(decoder: Make, tmp_path: Path) -> None:
+    heard = Heard()
+    trained = overfitting(heard, tmp_path, decoder, patience=2)
+    lowest = 1 + int(np.argmin(trained.valid_losses))
+    assert len(trained.valid_losses) == lowest + 2 < 8
+    assert heard.events[-1].reason == "No better validation loss for 2 epochs: ended by train.patience"  # type: ignore
+    assert heard.of(events.Saved)[-1].final
+
+
+def test_patience_without_validation_rows_is_refused() -> None:
+    with pytest.raises(StageError, match=r"train\.patience=2: there are no validation rows"):
+        require_trainable(ROWS, TrainSettings(batch_rows=4, patience=2), [])
+
+
+def test_keep_last_keeps_the_newest_and_the_best(decoder: Make, tmp_path: Path) -> None:
+    trained = overfitting(Heard(), tmp_path, decoder, keep_last=2)
+    assert trained.best_step < 6
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([str(trained.best_step), "7", "8", "best", "last"])
+
+
+def test_save_every_saves_between_epochs_and_once_at_their_ends(decoder: Make, tmp_path: Path) -> None:
+    heard = Heard()
+    trainer(decoder("llama"), tmp_path, heard, save_every=2, batch_rows=2).run(ROWS, VALID)
+    assert [e.step for e in heard.of(events.Saved)] == [2, 4, 5, 6, 8, 10]
+    assert read_json(tmp_path / "4" / "state.json")["cursor"] == {
+        "epoch": 0,
+        "position": 4,
+        "micro_batches_of_next_update": 0,
+    }
+
+
 # --- what goes wrong
 
 
@@ -197,7 +261,7 @@ def test_a_loss_that_is_not_finite_stops_with_the_update_and_its_rows_and_keeps_
     monkeypatch.setattr(step, "loss_of_batch", planted)
     with pytest.raises(StageError) as caught:
         trainer(model, tmp_path, heard, batch_rows=2).run(ROWS, VALID)
-    batch = [ROWS[i]["id"] for i in loop.plan_epoch(ROWS, TrainSettings(batch_rows=2), 0)[2]]
+    batch = [ROWS[i]["id"] for i in plan_updates(ROWS, TrainSettings(batch_rows=2), 0)[2][0]]
     assert caught.value.exit_code == 1
     assert caught.value.message == (
         f"update 3, epoch 0: loss is nan; rows {', '.join(batch)}; the state of update 2 is kept in checkpoints/2"
@@ -214,6 +278,43 @@ def test_a_rate_far_too_high_is_stopped_with_finite_adapters_saved(decoder: Make
     with pytest.raises(StageError, match=r"update \d+, epoch \d: (loss|gradient norm) is (nan|inf)"):
         trainer(decoder("llama"), tmp_path, epochs=5, learning_rate=1e30, schedule="constant").run(ROWS, VALID)
     read_adapter(tmp_path / "last" / "adapter.safetensors")  # refuses what is not finite
+
+
+def test_an_update_above_the_memory_limit_names_the_longest_row_and_saves_nothing(
+    decoder: Make, tmp_path: Path
+) -> None:
+    heard, rows = Heard(), rendered_rows(*[10] * 9, 300)
+    with pytest.raises(StageError) as caught:
+        trainer(decoder("llama"), tmp_path, heard, memory_limit_gib=0.005, batch_rows=2).run(rows, VALID)
+    assert re.fullmatch(
+        r"update 1: row train-0009 \(348 tokens, in a batch of 2 rows\) needs 0\.\d+ GiB, the limit is 0\.005 GiB; "
+        r"nothing trained",
+        caught.value.message,
+    )
+    assert "--set train.batch_rows=1, --set train.checkpoint_activations=true" in caught.value.hint
+    assert not list(tmp_path.iterdir())
+    assert "OutOfMemoryError" in heard.events[-1].reason  # type: ignore[union-attr]
+
+
+def test_memory_that_runs_out_later_leaves_the_state_before(
+    decoder: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sound, calls = step.loss_of_batch, [0]
+
+    def planted(*words: Any) -> mx.array:
+        calls[0] += 1
+        if calls[0] == 4:
+            raise MemoryError("std::bad_alloc")
+        return sound(*words)
+
+    monkeypatch.setattr(step, "loss_of_batch", planted)
+    model = decoder("llama")
+    with pytest.raises(StageError, match=r"update 4: row .* does not fit into memory \(std::bad_alloc\); the state of"):
+        trainer(model, tmp_path, batch_rows=2).run(ROWS, VALID)
+    saved = read_adapter(tmp_path / "last" / "adapter.safetensors").flat()
+    assert (tmp_path / "last").resolve().name == "3"
+    for name, array in adapters.adapter_tensors(model).items():
+        np.testing.assert_array_equal(saved[name], np.array(array))
 
 
 def test_a_first_update_that_fails_keeps_an_earlier_runs_checkpoints(

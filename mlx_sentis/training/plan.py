@@ -1,0 +1,89 @@
+"""What a training will do, before it does it: what can be trained on, which rows each update takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mlx_sentis.training.batches import plan_epoch, require_batch
+from mlx_sentis.training.sharing import read_tokens
+from weights_bridge.errors import StageError
+from weights_bridge.settings import TrainSettings
+
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a training run leaves.
+
+    Attributes:
+        best_step: the update whose validation loss was lowest.
+        losses: training loss of each update of this process, nats per labelled token.
+        valid_losses: validation loss after each epoch.
+        prefix_tokens: how many prompt tokens were shared.
+        tokens_computed: tokens that went through the model.
+        tokens_plain: tokens that a padded batch without a shared prefix would have cost.
+        seconds: over all processes of a resumed run.
+        updates: done in all.
+        estimate_gib, peak_gib: memory of the largest update as estimated before start, and MLX's measured peak.
+    """
+
+    best_step: int
+    losses: list[float]
+    valid_losses: list[float]
+    prefix_tokens: int
+    tokens_computed: int
+    tokens_plain: int
+    seconds: float
+    updates: int
+    estimate_gib: float
+    peak_gib: float
+
+
+def require_trainable(rows: Rows, settings: TrainSettings, valid: Rows | None = None) -> None:
+    """Refuse before anything is loaded when there is nothing to train on.
+
+    Raises:
+        StageError: no rows, rows without a label or with a label nothing precedes, fewer rows than a batch, or
+            patience without validation rows.
+    """
+    if not rows:
+        raise StageError("data/train.jsonl: no rows", hint="prepare a data file with at least one row")
+    if empty := [row["id"] for row in rows if not row["trained"]]:
+        raise StageError(f"data/train.jsonl: no trained token in {', '.join(empty[:5])}", hint="prepare the data again")
+    if whole := [row["id"] for row in rows if row["trained"][0][0] < 1]:
+        hint = "nothing comes before the first token that it could be predicted from"
+        raise StageError(f"data/train.jsonl: the first token is trained in {', '.join(whole[:5])}", hint=hint)
+    require_batch(len(rows), settings.batch_rows)
+    if settings.patience and valid is not None and not valid:
+        hint = "data.valid_share=0.1 holds some back; or train.patience=0"
+        raise StageError(f"train.patience={settings.patience}: there are no validation rows to judge by", hint=hint)
+
+
+def plan_updates(rows: Rows, settings: TrainSettings, epoch: int) -> list[list[list[int]]]:
+    """Return the micro-batches of each update of an epoch; what is left at its end is an update too.
+
+    The first epoch opens with its largest update: when memory runs out it does so before anything is saved and not
+    after an hour.
+
+    Args:
+        rows: the training rows.
+        settings: `accumulate`, and what `plan_epoch` reads.
+        epoch: counted from 0.
+    """
+    plan = plan_epoch(rows, settings, epoch)
+    groups = [plan[start : start + settings.accumulate] for start in range(0, len(plan), settings.accumulate)]
+    if epoch == 0:
+        largest = max(range(len(groups)), key=lambda i: max(_size(rows, chosen) for chosen in groups[i]))
+        groups.insert(0, groups.pop(largest))
+    return groups
+
+
+def _size(rows: Rows, chosen: list[int]) -> int:
+    return len(chosen) * max(read_tokens(rows[i]) for i in chosen)
+
+
+def largest_batch(rows: Rows, settings: TrainSettings) -> list[int]:
+    """Return the row indices of the first epoch's largest micro-batch."""
+    return max(plan_updates(rows, settings, 0)[0], key=lambda chosen: _size(rows, chosen))
