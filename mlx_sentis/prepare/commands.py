@@ -1,9 +1,10 @@
-"""`prepare` and `show-mask`."""
+"""`prepare`, `check-data` and `show-mask`."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -50,6 +51,36 @@ def prepare(
     facts = run_prepare(data, model, out, settings, template=template, say=output.story, bar=bar)
     output.story(f"written: {out / 'data'}, {out / 'prompt_contract.json'}")
     output.answer("dataset", facts, report_text(facts).rstrip())
+
+
+@command("check-data", examples=("check-data rows.jsonl", "check-data clips/transcripts.jsonl --json"))
+@click.argument("data")
+@click.option("--format", "form", metavar="NAME", help="The rows' form, where looking at them is not enough.")
+@click.option("--map", "mapping", multiple=True, metavar="FIELD=COLUMN", help="Where a field stands. Repeatable.")
+@click.option(
+    "--box-form",
+    type=click.Choice(["xyxy", "xywh", "cxcywh"]),
+    default="xyxy",
+    show_default=True,
+    help="A box's four numbers: two corners, a corner and the size, or the centre and the size.",
+)
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting of data. Repeatable.")
+def check_data(
+    output: Output, data: str, form: str | None, mapping: tuple[str, ...], box_form: Any, overrides: tuple[str, ...]
+) -> None:
+    """Look for what is wrong with DATA, without a model.
+
+    DATA is what `prepare` takes, or a manifest in JSON lines: rows with audio (a WAV file's path) and text, or rows
+    with image and boxes. Rows that cannot be used are exit 1.
+    """
+    from mlx_sentis.prepare import check
+    from weights_bridge.settings import resolve
+
+    settings = resolve(overrides=(*overrides, *_shorthands(form, mapping, skip_bad=False))).settings.data
+    bar = not (output.quiet or output.as_json)
+    facts = check.check_data(data, settings, box_form=box_form, bar=bar)
+    output.answer("check", facts, check.check_text(facts))
+    check.require_usable(facts)
 
 
 def _shorthands(form: str | None, mapping: tuple[str, ...], skip_bad: bool) -> list[str]:

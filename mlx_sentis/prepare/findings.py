@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,6 +48,10 @@ class Findings:
         finding.rows += rows
         if len(finding.examples) < EXAMPLES:
             finding.examples.append(f"{place_of(source)}: {seen}")
+
+    def count(self, names: Iterable[str]) -> int:
+        """Return how often some signs were noted."""
+        return sum(self._found[name].rows for name in names)
 
     def found(self) -> list[Finding]:
         """Return what was found, in the order of the meanings."""

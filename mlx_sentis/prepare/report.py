@@ -21,9 +21,9 @@ def report_text(facts: Mapping[str, Any]) -> str:
         f"Read as `{facts['format']['name']}` ({facts['format']['why']}).",
         *_size_parts(facts),
         "## Rows by class\n\n`none` is a row whose right answer is no call, `text` one without tools.",
-        _table(["class", *facts["splits"]], _class_rows(facts)),
+        table(["class", *facts["splits"]], _class_rows(facts)),
         *text_parts(facts),
-        *_section("To look at", _things_to_look_at(facts)),
+        *section("To look at", _things_to_look_at(facts)),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -32,7 +32,7 @@ def text_parts(facts: Mapping[str, Any]) -> list[str]:
     """Return the sections that need no tokenizer: what is alike, signs of mistakes, languages, rows left out."""
     return [
         *_alike_parts(facts),
-        *_section("Signs of a wrong mapping or a damaged text", finding_lines(facts["findings"])),
+        *section("Signs of a wrong mapping or a damaged text", finding_lines(facts["findings"])),
         *_language_parts(facts),
         *_left_out_parts(facts),
     ]
@@ -49,7 +49,7 @@ def _size_parts(facts: Mapping[str, Any]) -> list[str]:
     over = window["cut_rows"] + window["dropped_rows"]
     what = f"{window['cut_rows']} cut, {window['dropped_rows']} left out" if over else "none"
     return [
-        _table(head, body),
+        table(head, body),
         f"All rows begin with the same {facts['shared_prefix_tokens']} tokens ({share}); the longest row has {longest}."
         f" Rows over data.max_tokens = {window['max_tokens']}: {what}. Seed {facts['seed']}.",
         "![How long the rows are](lengths.png)",
@@ -85,7 +85,7 @@ def _alike_parts(facts: Mapping[str, Any]) -> list[str]:
         for one in found["listed"]
     ]
     lines += _rest(found["count"], len(found["listed"]), "contradictions")
-    return _section("Repeats, near-duplicates, contradictions", lines)
+    return section("Repeats, near-duplicates, contradictions", lines)
 
 
 def _leak_lines(leaks: Mapping[str, Any]) -> list[str]:
@@ -103,7 +103,7 @@ def _language_parts(facts: Mapping[str, Any]) -> list[str]:
     languages = ", ".join(f"{name} {count}" for name, count in found["languages"].items())
     scripts = ", ".join(f"{name} {100 * share:.1f} %" for name, share in list(found["scripts"].items())[:8])
     lines = [f"of {counted(found['sampled'], 'sampled text')}: {languages}", f"letters: {scripts or 'none'}"]
-    return _section("Languages of the users' texts", lines)
+    return section("Languages of the users' texts", lines)
 
 
 def _left_out_parts(facts: Mapping[str, Any]) -> list[str]:
@@ -113,7 +113,7 @@ def _left_out_parts(facts: Mapping[str, Any]) -> list[str]:
     lines += _rest(bad["count"], min(LISTED, len(bad["listed"])), "bad rows")
     lines += [f"{one['source']}: {one['reason']}" for one in window["dropped"]]
     lines += _rest(window["dropped_rows"], len(window["dropped"]), "rows over data.max_tokens")
-    return _section("Left out", lines)
+    return section("Left out", lines)
 
 
 def _things_to_look_at(facts: Mapping[str, Any]) -> list[str]:
@@ -132,7 +132,8 @@ def _things_to_look_at(facts: Mapping[str, Any]) -> list[str]:
     return lines + list(facts["notes"])
 
 
-def _section(title: str, lines: Sequence[str]) -> list[str]:
+def section(title: str, lines: Sequence[str]) -> list[str]:
+    """Return a heading and its points, nothing where there are none."""
     if not lines:
         return []
     return [f"## {title}", "\n".join(line if line.startswith("  - ") else f"- {line}" for line in lines)]
@@ -147,6 +148,7 @@ def _line(text: str) -> str:
     return repr(shown[:SHOWN] + ("…" if len(shown) > SHOWN else ""))
 
 
-def _table(head: Sequence[Any], rows: Sequence[Sequence[Any]]) -> str:
+def table(head: Sequence[Any], rows: Sequence[Sequence[Any]]) -> str:
+    """Return a table of Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)

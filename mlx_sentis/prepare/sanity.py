@@ -74,7 +74,7 @@ class Sanity:
                 self._sources_of_longest[what] = (len(text), row.source)
         self._firsts = self._firsts or (prompt, answer)
         self._constant_prompt &= prompt == self._firsts[0]
-        self._constant_answer &= answer == self._firsts[1]
+        self._constant_answer &= answer == self._firsts[1] and answer != NONE and not row.calls
         if not row.calls and answer != NONE:
             self._text_rows += 1
             self._asking_prompts += prompt.endswith("?")

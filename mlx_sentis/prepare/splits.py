@@ -57,8 +57,11 @@ def cut(index: RowIndex, groups: Array, shares: Mapping[str, float]) -> Array:
     sizes, classes = np.bincount(unit), _classes(index, pool, unit)
     order = np.lexsort((_least(index.texts[pool], unit), classes))
     places = np.empty(len(sizes), np.uint8)
+    rare: list[int] = []
     for members in np.split(order, np.flatnonzero(np.diff(classes[order])) + 1):
         places[members] = _dealt(sizes[members].tolist(), shares)
+        rare += members.tolist() if len(members) <= len(ORDER_WHEN_FEW) else []
+    _fill(places, sizes, rare, shares)
     splits[pool] = places[unit]
     _require_rows(splits, index, len(sizes), shares)
     return splits
@@ -122,6 +125,28 @@ def _taken(left: Sequence[int], sizes: Sequence[int], rows: int) -> list[int]:
     if not taken and rows and 2 * sizes[smallest] <= sum(sizes[at] for at in left):
         return [smallest]
     return taken
+
+
+def _fill(places: Array, sizes: Array, rare: Sequence[int], shares: Mapping[str, float]) -> None:
+    """Give splits that got less than half of their share groups of rare classes, which are all trained so far.
+
+    A data set of hundreds of tools with a row or two each would have nothing to test otherwise.
+
+    Args:
+        places: [groups] the split of each; changed.
+        sizes: [groups] rows in each.
+        rare: groups of classes with too few for every split, in the order in which they are dealt.
+        shares: split to share of the rows.
+    """
+    for split in ORDER_WHEN_FEW[1:]:
+        number, wanted = SPLITS.index(split), shares.get(split, 0) * sizes.sum()
+        found = sizes[places == number].sum()
+        if 2 * found >= wanted:
+            continue
+        for group in rare:
+            if places[group] == TRAIN and found + sizes[group] <= wanted + 0.5 and (places == TRAIN).sum() > 1:
+                places[group] = number
+                found += sizes[group]
 
 
 def _require_rows(splits: Array, index: RowIndex, groups: int, shares: Mapping[str, float]) -> None:

@@ -128,6 +128,16 @@ def test_a_small_class_is_trained_first_and_tested_next(indexed: Indexed) -> Non
     assert "bow" not in kinds["valid"]
 
 
+def test_many_classes_of_one_row_are_dealt_by_the_shares_all_the_same(indexed: Indexed) -> None:
+    rows = [row(f"text {line}", f"tool_{line}", line) for line in range(100)]
+    assert {split: len(part) for split, part in parts(rows, indexed(rows)).items()} == {
+        "train": 60,
+        "valid": 10,
+        "calibration": 10,
+        "holdout": 20,
+    }
+
+
 def test_five_texts_give_every_split_one_and_three_are_too_few(indexed: Indexed) -> None:
     rows = many()[:5]
     assert {split: len(part) for split, part in parts(rows, indexed(rows)).items()} == {
