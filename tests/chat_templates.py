@@ -30,6 +30,12 @@ DEFAULT_SYSTEM = (
     "{% if messages[0].role != 'system' %}<|im_start|>system\nYou are helpful.<|im_end|>\n{% endif %}"
     "{% for message in messages %}" + TURN + "{% endfor %}" + HEADER
 )
+# Mistral: headers in brackets, no special token between a question and its answer, nothing to ask for one.
+BRACKETS = (
+    "{{ bos_token }}{% for message in messages %}{% if message.role == 'assistant' %}"
+    "{{ message.content | trim }}<end_of_turn>{% else %}{{ '[INST]\n' + message.content | trim + '\n[/INST]\n' }}"
+    "{% endif %}{% endfor %}"
+)
 # Every assistant turn is marked; `MARKED` says what of it.
 MARKED = (
     "{%% for message in messages %%}{%% if message.role == 'assistant' %%}%s{%% else %%}" + TURN.replace("%", "%%") + ""

@@ -28,6 +28,7 @@ from mlx_sentis.templates import Tools, generation_masks, marks_generation, requ
 from weights_bridge.errors import StageError
 
 ROWS_PER_CALL = 512  # the fast tokenizers work on a batch with all cores
+TAILS_KEPT = 256  # templates without a special token in their headers have as many tails as rows
 Offsets = Sequence[tuple[int, int]]
 TrainTurns = Literal["all", "last"]
 TooLong = Literal["refuse", "drop", "left"]
@@ -146,12 +147,12 @@ class RowMaker:
             )
         self.tokenizer, self.recipe, self.last_only = tokenizer, recipe, train_turns == "last"
         self.max_tokens, self.too_long = max_tokens, too_long
-        self.added = frozenset(tokenizer.added_tokens_decoder)
+        self.specials = frozenset(number for number, token in tokenizer.added_tokens_decoder.items() if token.special)
         self.special = re.compile("|".join(map(re.escape, special_texts(tokenizer))) or "(?!)")
         stops = [tokenizer.decode([stop]) for stop in recipe["stop_ids"]]
         self.spans = SpanFinder(tokenizer, recipe["tools"], stops)
         self.plain = plain_frame(tokenizer, recipe["stop_ids"])
-        self.tails: dict[tuple[int, str], list[int]] = {}  # (an added token, what a prompt has behind it) to its ids
+        self.tails: dict[tuple[int, str], list[int]] = {}  # (a special token, what prompts have behind it): ids
         self.known_tools: list[dict[str, Any]] = []  # the last ones that were looked through
 
     def prepared(self, rows: Iterable[Row]) -> Iterator[Prepared | Dropped | str]:
@@ -248,19 +249,20 @@ class RowMaker:
     def _check_prompt(self, prompt: str, first: int, encoded: Encoded, text: str) -> None:
         """Require that the row's first tokens are those of the prompt by itself.
 
-        Tokenizers cut a text at its added tokens and take each piece by itself, so row and prompt agree up to the last
-        added token of the prompt. What stands behind that one is mostly the same header in every row: it is tokenised
-        once, with a whole prompt, and looked up for the others.
+        Tokenizers cut a text at its special tokens and take each piece by itself, so row and prompt agree up to the
+        last special token of the prompt. What stands behind that one is mostly the same header in every row: it is
+        tokenised once, with a whole prompt, and looked up for the others.
         """
         ids, offsets = encoded.ids, encoded.offsets
-        behind = next((index + 1 for index in range(first - 1, -1, -1) if ids[index] in self.added), 0)
+        behind = next((index + 1 for index in range(first - 1, -1, -1) if ids[index] in self.specials), 0)
         tail = prompt[offsets[behind - 1][1] if behind else 0 :]
         known = self.tails.get((ids[behind - 1], tail)) if behind else None
         if known is None:
             known = self._tokenised([prompt])["input_ids"][0]
             if behind and known[:behind] == ids[:behind]:
                 known = known[behind:]
-                self.tails[ids[behind - 1], tail] = known
+                if len(self.tails) < TAILS_KEPT:
+                    self.tails[ids[behind - 1], tail] = known
             else:
                 behind = 0
         if ids[behind:first] != known:

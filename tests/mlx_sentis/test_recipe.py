@@ -281,3 +281,21 @@ def test_common_ending_of_texts() -> None:
     assert common_ending("abcd", "xbcd") == "bcd"
     assert common_ending("cd", "abcd") == "cd"
     assert common_ending("ab", "ba") == common_ending("", "a") == ""
+
+
+@pytest.mark.parametrize(
+    ("template", "marked", "dated"),
+    [
+        (CHATML, False, False),
+        (CHATML.replace("{% endfor %}", "{% generation %}{% endgeneration %}{% endfor %}"), True, False),
+        ("{# {% generation %} #}" + CHATML, False, False),
+        ("{{ strftime_now('%d %b %Y') }}" + CHATML, False, True),
+    ],
+)
+def test_generation_markers_and_a_date_in_the_template_are_told(
+    toy: Path, template: str, marked: bool, dated: bool
+) -> None:
+    (toy / "chat_template.jinja").write_text(template)
+    found = make_recipe(toy)
+    assert found["template"]["generation_markers"] is marked
+    assert any("writes today's date" in note for note in found["notes"]) is dated

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from chat_templates import DEFAULT_SYSTEM, MARKED_RIGHT, THINKING, TRIMMED
+from chat_templates import BRACKETS, DEFAULT_SYSTEM, MARKED_RIGHT, THINKING, TRIMMED
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -19,9 +19,11 @@ TEMPLATES = {
     "default system": DEFAULT_SYSTEM,
     "trimmed": TRIMMED,
     "gemma": GEMMA,
+    "brackets": BRACKETS,
     "thinking": THINKING,
     "marked": MARKED_RIGHT,
 }
+STRIPPING = ("trimmed", "gemma", "brackets")  # they end a turn with <end_of_turn>, the others with <|im_end|>
 # No special token can come of these, nor a thought by chance.
 LETTERS = st.characters(exclude_categories=["Cs", "Co"], exclude_characters="<>")
 WORDS = st.text(LETTERS, max_size=20) | st.sampled_from(
@@ -51,7 +53,7 @@ def thought_and_answer(content: str) -> tuple[str, str]:
 
 def surviving(name: str, content: str, is_last: bool) -> str:
     """Return what a model of that template must write, by the template's own words."""
-    if name in ("trimmed", "gemma"):
+    if name in STRIPPING:
         return content.strip()
     if name == "thinking":
         thought, answer = thought_and_answer(content)
@@ -81,7 +83,7 @@ def test_each_trained_turn_is_what_survives_and_its_end(
         assert "straddles the edge" in found or "would be trained" in found or "sentinels change the render" in found
         assume(False)
     assert isinstance(found, Prepared)
-    end = "<end_of_turn>" if name in ("trimmed", "gemma") else "<|im_end|>"
+    end = "<end_of_turn>" if name in STRIPPING else "<|im_end|>"
     answers = [surviving(name, answer, index == len(said) - 1) for index, (_, answer) in enumerate(said)]
     assert trained_texts(model, found) == [answer + end for answer in answers]
     assert found.disagreements == ()
@@ -97,7 +99,7 @@ def test_trained_are_exactly_the_tokens_between_a_prompt_by_itself_and_the_end_o
     found = next(prepared_rows([row], model.tokenizer, model.recipe))
     assume(isinstance(found, Prepared))
     assert isinstance(found, Prepared)
-    end, count = ("<end_of_turn>" if name in ("trimmed", "gemma") else "<|im_end|>"), 0
+    end, count = ("<end_of_turn>" if name in STRIPPING else "<|im_end|>"), 0
     places = [index for index, message in enumerate(row.messages) if message["role"] == "assistant"]
     for place, (start, stop) in zip(places, found.trained, strict=True):
         prompt = render(model.tokenizer, row.messages[:place], add_generation_prompt=True)
