@@ -78,13 +78,16 @@ def _backward(model: Any, asked: GateRequest) -> dict[str, Any]:
     shared = shared_prefix_tokens(asked.backward_rows) if len(asked.backward_rows) > 1 else 0
     arrays_in = arrays_of(make_batch(asked.backward_rows, shared, asked.pad_id))  # the prefix, then all rows
 
-    def loss_of(parameters: Any, embeddings: list[mx.array]) -> mx.array:
+    def loss_of(parameters: Any, shifts: list[mx.array]) -> mx.array:
         model.network.update(parameters)
+        embeddings = [model.embed(ids) + shift for ids, shift in zip(arrays_in[1], shifts, strict=True)]
         return loss_of_embeddings(model, embeddings, arrays_in)
 
-    trained, embeddings = model.network.trainable_parameters(), [model.embed(ids) for ids in arrays_in[1]]
-    loss, gradients = mx.value_and_grad(loss_of, argnums=(0, 1))(trained, embeddings)
-    arrays = {f"grad/{name}": np.array(array) for name, array in tree_flatten(gradients[0])}
+    # zeros are added to the embeddings, so that these have a gradient and a table that is trained has its whole own
+    trained, shifts = model.network.trainable_parameters(), [mx.zeros_like(model.embed(ids)) for ids in arrays_in[1]]
+    loss, gradients = mx.value_and_grad(loss_of, argnums=(0, 1))(trained, shifts)
+    names = model.folder.architecture.torch_from_mlx(model.folder.config)  # of weights; adapters have torch's already
+    arrays = {f"grad/{names.get(name, name)}": np.array(array) for name, array in tree_flatten(gradients[0])}
     arrays["loss"] = np.array(loss)
     factor = np.float32(1 / model.inner_scale)  # compared where torch's first layer sees them: after the scale
     if shared:

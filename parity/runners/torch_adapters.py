@@ -36,6 +36,7 @@ def _with_all_weights(model: Any, adapter: Adapter) -> dict[str, Any]:
     import torch
 
     parameters = dict(model.named_parameters())  # a tied head is one parameter, under the embedding's name
+    model.get_input_embeddings().padding_idx = None  # torch would drop the gradient of that row, which rows may hold
     for name, array in adapter.flat().items():
         with torch.no_grad():
             parameters[name].copy_(torch.from_numpy(array))
