@@ -23,7 +23,9 @@ LISTED = 100  # pairs and rows that are listed; all are counted
 NAMED = 12  # tools that one note names
 
 
-def dataset_facts(survey: Survey, tally: Tally, settings: DataSettings, name: str) -> dict[str, Any]:
+def dataset_facts(
+    survey: Survey, tally: Tally, settings: DataSettings, name: str, positions: int | None
+) -> dict[str, Any]:
     """Return `dataset.json`.
 
     Args:
@@ -31,6 +33,7 @@ def dataset_facts(survey: Survey, tally: Tally, settings: DataSettings, name: st
         tally: what was counted in the second.
         settings: how the data was shaped.
         name: what the source is called.
+        positions: how many tokens the model can see, None where its files do not say.
     """
     twice, contradictions = repeats(survey.index, survey.splits)
     lengths = lengths_by_split(survey, tally)
@@ -47,7 +50,7 @@ def dataset_facts(survey: Survey, tally: Tally, settings: DataSettings, name: st
         "shared_prefix_share": round(prefix * len(every) / int(every.sum()), 4),
         "longest_row_tokens": int(every.max()),
         "lengths": length_counts(lengths),
-        "window": _window_facts(tally, settings),
+        "window": _window_facts(tally, settings, positions),
         "seed": settings.seed,
         "classes": class_counts(survey, tally.tokens > 0),
         "blank_lines": dict(source.blank_lines),
@@ -88,12 +91,16 @@ def length_counts(lengths: Mapping[str, Array]) -> dict[str, Any]:
     return {"edges": edges.tolist(), "rows": rows}
 
 
-def _window_facts(tally: Tally, settings: DataSettings) -> dict[str, Any]:
+def _window_facts(tally: Tally, settings: DataSettings, positions: int | None) -> dict[str, Any]:
     dropped = tally.dropped.as_json()
-    return {"max_tokens": settings.max_tokens, "too_long": settings.too_long} | {
+    return {
+        "max_tokens": settings.max_tokens,
+        "too_long": settings.too_long,
         "cut_rows": tally.cut_rows,
         "dropped_rows": dropped["count"],
         "dropped": dropped["listed"][:LISTED],
+        "model_positions": positions,
+        "rows_over_positions": int((tally.tokens > positions).sum()) if positions else 0,
     }
 
 

@@ -123,6 +123,11 @@ def _things_to_look_at(facts: Mapping[str, Any]) -> list[str]:
     lines += _rest(remarks["count"], len(remarks["listed"]), "remarks")
     if facts["edited_turns"]:
         lines.append(f"{facts['edited_turns']} assistant turns lost text in rendering (the template edits them)")
+    window = facts["window"]
+    if over := window["rows_over_positions"]:
+        lines.append(
+            f"{counted(over, 'row')} of more tokens than the model has positions ({window['model_positions']})"
+        )
     near, rows = facts["near_duplicates"], sum(one["rows"] for one in facts["splits"].values())
     if near["largest"] and near["largest"]["rows"] > LARGE_SHARE * rows:
         share = f"{100 * near['largest']['rows'] / rows:.0f} % of the rows"

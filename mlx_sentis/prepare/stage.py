@@ -66,7 +66,7 @@ def _write(
     workers = workers_for(len(survey.index))
     with closing(prepared_batches(survey.rows(bar=bar), preparer, model, _template_file(recipe), workers)) as batches:
         tally = write_splits(batches, survey, folder, skip_bad=settings.skip_bad)
-    facts = dataset_facts(survey, tally, settings, name)
+    facts = dataset_facts(survey, tally, settings, name, recipe.get("constants", {}).get("max_positions"))
     contract = make_contract(tally.samples.rows, preparer.tokenizer, recipe, train_turns=settings.train_turns)
     write_json(folder / "dataset.json", facts)
     plot_lengths(lengths_by_split(survey, tally), settings.max_tokens, folder / "lengths.png")

@@ -49,6 +49,22 @@ def test_prepare_answers_with_the_report_or_with_the_document(llama: Any, tmp_pa
     assert document["seed"] == 7
 
 
+def test_form_map_and_skip_bad_are_flags_of_their_own(llama: Any, tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    rows = [{"question": f"Open gate {at}", "reply": "Yes.", "extra": at} for at in range(20)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"question": "", "reply": "x"}]))
+    words = (prepare, file, "--model", llama.folder, "--out", tmp_path / "run", "--json")
+    mapped = ("--format", "completion", "--map", "prompt=question", "--map", "completion=reply")
+    refused = call(*words, *mapped)
+    assert refused.exit_code == 1
+    assert "rows.jsonl:21: prompt: the text is empty" in refused.stderr
+    document = json.loads(call(*words, *mapped, "--skip-bad").stdout)
+    assert document["format"]["name"] == "completion"
+    assert document["bad_rows"]["count"] == 1
+    assert sum(one["rows"] for one in document["splits"].values()) == 20
+    assert call(*words, "--map", "prompt").exit_code == 2
+
+
 def test_a_given_template_is_used_and_found_again(llama: Any, tmp_path: Path) -> None:
     template = tmp_path / "mine.jinja"
     template.write_text(llama.tokenizer.chat_template.replace("<|im_start|>' +", "<|im_start|> ' +"))

@@ -243,6 +243,16 @@ def test_rows_over_the_window_are_dropped_or_cut_as_told_and_counted(llama: Any,
     assert "1 cut, 0 left out" in (tmp_path / "cut" / "data" / "report.md").read_text()
 
 
+def test_rows_beyond_the_models_own_positions_are_counted(llama: Any, jsonl: Any, tmp_path: Path) -> None:
+    recipe = llama.recipe | {"constants": llama.recipe["constants"] | {"max_positions": 100}}
+    rows = pairs(20)
+    rows[4]["completion"] = "very " * 40 + "long"
+    facts = prepare_data(jsonl(rows), llama.folder, tmp_path, recipe, DataSettings())
+    assert facts["window"]["rows_over_positions"] == 1
+    report = (tmp_path / "data" / "report.md").read_text()
+    assert "1 row of more tokens than the model has positions (100)" in report
+
+
 def test_near_duplicates_across_given_splits_are_told_with_both_texts_and_the_run_goes_on(
     llama: Any, jsonl: Any, tmp_path: Path
 ) -> None:
