@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import edit_json
+from mask_rows import chat, command, pieces, prepare, refusal, turn
 
-from mlx_sentis.evaluation.generator import prompt_of
 from mlx_sentis.prepare.answers import parse_answer
-from mlx_sentis.prepare.contract import make_contract, samples_of
 from mlx_sentis.prepare.masks import Prepared, prepared_rows
 from mlx_sentis.prepare.rows import Row, ToolSet, read_row
-from mlx_sentis.prepare.tools import normalised_tools
-from mlx_sentis.probes import probe_rows
-from mlx_sentis.recipe import make_recipe
-from mlx_sentis.templates import load_tokenizer
-from mlx_sentis.training.batches import make_batch
 
 QWEN_LIKE = (
     "{% if tools %}<|im_start|>system\nTools:{% for tool in tools %} {{ tool | tojson }}{% endfor %}<|im_end|>\n"
@@ -45,44 +36,6 @@ THINKING = (
     "{{ message.content.split('</think>')[-1].lstrip('\n') }}{% else %}{{ message.content }}{% endif %}"
     "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-
-
-def turn(role: str, content: str) -> dict[str, Any]:
-    return {"role": role, "content": content}
-
-
-def chat(*contents: str, tools: Any = None, **more: Any) -> Row:
-    """Return a row of alternating user and assistant texts."""
-    messages = [turn(("user", "assistant")[index % 2], text) for index, text in enumerate(contents)]
-    return read_row({"messages": messages, "tools": tools, **more}, "rows.jsonl:7", ToolSet(), "system-block")
-
-
-def command(call: Any, tools: Any, style: str) -> Row:
-    shared = ToolSet("You are a guard.", normalised_tools(tools))
-    return read_row({"user": "go", "call": call}, "rows.jsonl:7", shared, style)
-
-
-def prepare(model: Any, row: Row) -> Prepared:
-    found = next(prepared_rows([row], model.tokenizer, model.recipe))
-    assert isinstance(found, Prepared), found
-    return found
-
-
-def refusal(model: Any, row: Row) -> str:
-    found = next(prepared_rows([row], model.tokenizer, model.recipe))
-    assert isinstance(found, str)
-    return found
-
-
-def pieces(model: Any, found: Prepared) -> list[tuple[str, bool]]:
-    """Return the row as runs of (text, trained), decoded from its ids."""
-    trained = {index for start, stop in found.trained for index in range(start, stop)}
-    runs: list[tuple[list[int], bool]] = []
-    for index, token in enumerate(found.ids):
-        if not runs or runs[-1][1] != (index in trained):
-            runs.append(([], index in trained))
-        runs[-1][0].append(token)
-    return [(model.tokenizer.decode(ids), flag) for ids, flag in runs]
 
 
 def test_chatml_trains_the_answer_and_its_end_and_nothing_else(llama: Any) -> None:
@@ -308,61 +261,6 @@ def test_characters_of_several_tokens_are_trained_whole(llama: Any) -> None:
     assert pieces(llama, found)[1] == ("👋🏽 橋<|im_end|>", True)
 
 
-def adding_bos(model: Path, tmp_path: Path) -> Path:
-    """Return a copy whose tokenizer puts `<bos>` before every text, as those of Gemma and Llama 3 do."""
-    folder = Path(shutil.copytree(model, tmp_path / "model"))
-    adds = {
-        "type": "TemplateProcessing",
-        "single": [{"SpecialToken": {"id": "<bos>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
-        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
-        "special_tokens": {"<bos>": {"id": "<bos>", "ids": [3], "tokens": ["<bos>"]}},
-    }
-    edit_json(folder / "tokenizer.json", lambda tokenizer: tokenizer.update(post_processor=adds))
-    return folder
-
-
-def test_a_begin_token_that_tokenizer_and_template_both_add_stands_once(gemma: Any, tmp_path: Path) -> None:
-    folder = adding_bos(gemma.folder, tmp_path)
-    model = replace(gemma, folder=folder, tokenizer=load_tokenizer(folder), recipe=make_recipe(folder))
-    row = chat("Open", "Sure.")
-    found, bos = prepare(model, row), 3
-    assert model.tokenizer(found.text)["input_ids"][:2] == [bos, bos]  # what rendering and tokenising again would give
-    contract = make_contract(samples_of([row]), model.tokenizer, model.recipe)
-    prompts = [prompt_of(found.as_json("train-0001")), contract["ids"], *(probe["ids"] for probe in probe_rows(folder))]
-    for ids in (found.ids, *prompts):
-        assert ids[0] == bos
-        assert ids.count(bos) == 1
-    assert contract["bos"] == {"id": bos, "count_in_prompt": 1, "tokenizer_adds_one": True}
-    assert model.recipe["notes"] == []
-
-
-def test_a_begin_token_that_only_the_tokenizer_would_add_is_noted(llama: Any, tmp_path: Path) -> None:
-    folder = adding_bos(llama.folder, tmp_path)
-    edit_json(folder / "tokenizer_config.json", lambda config: config.update(bos_token="<bos>"))
-    recipe = make_recipe(folder)
-    (note,) = recipe["notes"]
-    assert note == "the tokenizer would begin a text with <bos>, the template does not: no row has one"
-    found = prepare(replace(llama, tokenizer=load_tokenizer(folder), recipe=recipe), chat("Open", "Sure."))
-    assert 3 not in found.ids
-    plain = Row([{"role": "assistant", "content": "Once."}], [], "rows.jsonl:1")
-    found = prepare(replace(llama, tokenizer=load_tokenizer(folder), recipe=recipe), plain)
-    assert found.ids[0] == 3 and found.ids.count(3) == 1  # a text by itself begins as the tokenizer begins it
-
-
-def test_an_end_of_turn_that_is_not_the_tokenizers_end_is_trained_and_stops(llama: Any, tmp_path: Path) -> None:
-    folder = tmp_path / "model"
-    shutil.copytree(llama.folder, folder)
-    edit_json(folder / "generation_config.json", lambda config: config.update(eos_token_id=0))
-    edit_json(folder / "tokenizer_config.json", lambda config: config.update(eos_token="<|endoftext|>"))
-    recipe = make_recipe(folder)
-    end = llama.tokenizer.convert_tokens_to_ids("<|im_end|>")
-    assert recipe["stop_ids"] == [0, end]
-    assert recipe["padding"]["value"] == 0
-    assert recipe["notes"] == ["the pad id also ends a turn: labels are masked by position, never by the pad id"]
-    found = prepare(replace(llama, tokenizer=load_tokenizer(folder), recipe=recipe), chat("a", "one", "b", "two"))
-    assert [found.ids[stop - 1] for _, stop in found.trained] == [end, end]
-
-
 def test_only_the_last_turn_is_trained_when_asked(llama: Any) -> None:
     row = chat("a", "one", "b", "two", "c", "three")
     every = prepare(llama, row)
@@ -380,25 +278,6 @@ def test_an_earlier_turn_of_which_nothing_survives_is_refused_and_harmless_when_
     found = next(prepared_rows([row], model.tokenizer, model.recipe, train_turns="last"))
     assert isinstance(found, Prepared)
     assert pieces(model, found)[1] == ("two<|im_end|>", True)
-
-
-def test_a_plain_text_is_trained_whole_with_its_end_and_no_template(llama: Any) -> None:
-    row = read_row({"text": "xxxx\nxx"}, "rows.jsonl:1", ToolSet(), "system-block")
-    found = prepare(llama, row)
-    assert found.text == "xxxx\nxx<|im_end|>"
-    assert (len(found.ids), found.trained, found.prompt_tokens) == (8, [(1, 8)], 1)  # nothing predicts the first token
-    assert "nothing but the end of turn" in refusal(llama, Row([{"role": "assistant", "content": "x"}], [], "r:1"))
-
-
-def test_the_targets_of_a_padded_batch_are_the_trained_tokens(llama: Any) -> None:
-    short = {"id": "a", "ids": [7, 8, 9, 10, 11], "trained": [[3, 5]]}
-    whole = {"id": "b", "ids": [7, 8, 9, 10, 11], "trained": [[1, 5]]}  # no prompt: four of five have one before them
-    wide = {"id": "c", "ids": list(range(6, 15)), "trained": [[7, 9]]}
-    for pad in (0, 11):
-        assert make_batch([short, wide], 0, pad).trained_tokens == 2 + 2
-        assert make_batch([whole, wide], 0, pad).trained_tokens == 4 + 2
-        batch = make_batch([short, wide], 0, pad)
-        assert batch.labels[batch.weights > 0].tolist() == [10, 11, 13, 14]
 
 
 def test_a_special_token_inside_a_tool_is_refused(llama: Any) -> None:
