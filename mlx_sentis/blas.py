@@ -80,3 +80,28 @@ def _candidates() -> list[tuple[str, str]]:
         if name:
             found.append(("openblas", name))
     return found
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def set_threads(count: int) -> bool:
+    """Let each product of the activated BLAS use that many threads; return whether it could be told.
+
+    Args:
+        count: threads.
+    """
+    blas = activate()
+    if not blas.library:
+        return False
+    library = ctypes.CDLL(blas.library)
+    names = {"torch": "mkl_serv_set_num_threads", "openblas": "openblas_set_num_threads"}
+    setter = getattr(library, names[blas.name], None)
+    if setter is None:
+        return False
+    setter(ctypes.c_int(count))
+    return True

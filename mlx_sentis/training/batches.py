@@ -6,7 +6,7 @@ Legend: `R` rows of one pass, `S` padded tokens of one pass, `N` padded count of
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ class Pass:
         first: the first of the S hidden states that is read; for a shared segment none is.
         positions: [n] flat indices into [R · (S − first)] of the hidden states that predict a label.
         leaf: whether hidden states are read.
+        stream: where it runs; passes of different streams run side by side.
     """
 
     ids: Array
@@ -44,6 +45,7 @@ class Pass:
     first: int
     positions: Array
     leaf: bool
+    stream: int
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Batch:
         names: the rows' ids, for messages.
         real_tokens: of the rows, up to the last one that is read; shared tokens count in every row.
         plain_tokens: what a padded batch without sharing would compute.
+        shared_tokens: leading tokens that all rows share.
     """
 
     passes: tuple[Pass, ...]
@@ -65,6 +68,7 @@ class Batch:
     names: tuple[str, ...]
     real_tokens: int
     plain_tokens: int
+    shared_tokens: int
 
     @property
     def trained_tokens(self) -> int:
@@ -74,12 +78,6 @@ class Batch:
     def computed_tokens(self) -> int:
         """Tokens that go through the layers, padding included."""
         return sum(one.ids.size for one in self.passes)
-
-    @property
-    def shared_tokens(self) -> int:
-        """Tokens of the segment that all rows share; 0 when there is none."""
-        root = self.passes[0]
-        return 0 if root.leaf or any(one.parent < 0 for one in self.passes[1:]) else root.ids.shape[1]
 
 
 def require_batch(rows: int, batch_rows: int) -> None:
@@ -102,14 +100,15 @@ def make_batch(rows: Sequence[dict[str, Any]], sharing: Sharing | int, pad_id: i
         pad_id: the padding token; it is never a label here, even where it equals the end token.
     """
     passes, labels = [], []
-    for segment in plan_segments(rows, sharing):
+    segments = plan_segments(rows, sharing)
+    for segment in segments:
         passes.append(_rows_pass(rows, segment, pad_id) if segment.leaf else _shared_pass(rows, segment))
         labels += [row["ids"][at] for i in segment.rows if segment.leaf for row in [rows[i]] for at in _targets(row)]
     padding = rounded_up(len(labels)) - len(labels)
     if padding:
         last = passes[-1]  # parents come before children: a leaf
         filled = np.concatenate([last.positions, np.zeros(padding, np.int32)])
-        passes[-1] = Pass(last.ids, last.parent, last.first, filled, leaf=True)
+        passes[-1] = replace(last, positions=filled)
     return Batch(
         tuple(passes),
         np.asarray(labels + [0] * padding, np.int32),
@@ -117,6 +116,7 @@ def make_batch(rows: Sequence[dict[str, Any]], sharing: Sharing | int, pad_id: i
         tuple(row["id"] for row in rows),
         sum(read_tokens(row) for row in rows),
         len(rows) * rounded_up(max(read_tokens(row) for row in rows)),
+        max((one.stop for one in segments if not one.leaf and len(one.rows) == len(rows)), default=0),
     )
 
 
@@ -126,7 +126,7 @@ def _targets(row: dict[str, Any]) -> list[int]:
 
 def _shared_pass(rows: Sequence[dict[str, Any]], segment: Segment) -> Pass:
     ids = rows[segment.rows[0]]["ids"][segment.start : segment.stop]
-    return Pass(np.asarray([ids], np.int32), segment.parent, 0, np.zeros(0, np.int32), leaf=False)
+    return Pass(np.asarray([ids], np.int32), segment.parent, 0, np.zeros(0, np.int32), False, segment.stream)
 
 
 def _rows_pass(rows: Sequence[dict[str, Any]], segment: Segment, pad_id: int) -> Pass:
@@ -139,7 +139,7 @@ def _rows_pass(rows: Sequence[dict[str, Any]], segment: Segment, pad_id: int) ->
         tail = row["ids"][segment.start : read_tokens(row)]
         ids[index, : len(tail)] = tail
         positions += [index * (width - first) + at - 1 - segment.start - first for at in _targets(row)]
-    return Pass(ids, segment.parent, first, np.asarray(positions, np.int32), leaf=True)
+    return Pass(ids, segment.parent, first, np.asarray(positions, np.int32), True, segment.stream)
 
 
 def plan_epoch(rows: Sequence[dict[str, Any]], settings: TrainSettings, epoch: int) -> list[list[int]]:

@@ -17,9 +17,7 @@ import mlx.core as mx
 
 from mlx_sentis.training.definitions import CausalLM
 from mlx_sentis.training.mlx_lm_models import models_module
-from mlx_sentis.training.sharing import shared_prefix_tokens
-
-__all__ = ["SegmentCache", "hidden_of_passes", "shared_prefix_tokens"]
+from mlx_sentis.training.streams import on_stream
 
 create_causal_mask = models_module("base").create_causal_mask
 
@@ -106,21 +104,21 @@ def last_layer_read_from(model: CausalLM, first: int) -> Iterator[None]:
 
 
 def hidden_of_passes(
-    model: CausalLM, embeddings: Sequence[mx.array], layout: Sequence[tuple[int, int, bool]]
+    model: CausalLM, embeddings: Sequence[mx.array], layout: Sequence[tuple[int, int, bool, int]]
 ) -> list[mx.array | None]:
     """Return the final hidden states [R, S − first, H] of each pass that is read, None for shared segments.
 
     Args:
         model: the decoder.
         embeddings: of each pass, [R, S, H].
-        layout: (parent, first, leaf) of each pass, see `batches.Pass`; parents come before children.
+        layout: (parent, first, leaf, stream) of each pass, see `batches.Pass`; parents come before children.
     """
     caches: list[list[SegmentCache]] = []
     found: list[mx.array | None] = []
-    for inputs, (parent, first, leaf) in zip(embeddings, layout, strict=True):
+    for inputs, (parent, first, leaf, number) in zip(embeddings, layout, strict=True):
         before = caches[parent] if parent >= 0 else [None] * len(model.layers)
         caches.append([SegmentCache(layer) for layer in before])
-        with last_layer_read_from(model, first):
+        with on_stream(number), last_layer_read_from(model, first):
             hidden = model.hidden(inputs, caches[-1])  # lazy: of a shared segment only keys and values are computed
         found.append(hidden if leaf else None)
     return found

@@ -8,13 +8,14 @@ Prior art: Prefix Grouper (arXiv 2506.05433) and DPO prefix sharing (arXiv 2410.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 Row = dict[str, Any]
 
 MULTIPLE = 16  # tokens; on Metal every new shape is compiled once, multiples keep them few
 LEAST_RATIO = 1.3  # plain / shared computed tokens: below it the extra passes over the layers cost what they save
+LEAST_PART = 64  # tokens worth a stream of their own
 LEAST_SAVED = 128  # tokens a nested segment must save; a further pass reads all weights again, as dear as some 40
 
 
@@ -26,11 +27,13 @@ class Sharing:
         prefix_tokens: P, the leading tokens that all rows of the data set have in common.
         nested: share more where the rows of one batch have more in common.
         least_ratio: a batch is run plainly where plain / shared computed tokens stay below it.
+        streams: how many passes may run side by side, see `split_over_streams`.
     """
 
     prefix_tokens: int
     nested: bool = True
     least_ratio: float = LEAST_RATIO
+    streams: int = 1
 
 
 NOTHING_SHARED = Sharing(0, nested=False)
@@ -46,6 +49,7 @@ class Segment:
         stop: behind the last one; for leaves, behind the last token whose hidden state is read.
         rows: indices of the rows; those of a shared segment all have the same tokens here.
         leaf: the rows differ, and their labels are read from this pass.
+        stream: where it runs.
     """
 
     parent: int
@@ -53,6 +57,7 @@ class Segment:
     stop: int
     rows: list[int] = field(default_factory=list)
     leaf: bool = False
+    stream: int = 0
 
     @property
     def computed_tokens(self) -> int:
@@ -98,14 +103,21 @@ def shared_prefix_tokens(rows: Sequence[Row]) -> int:
     return common_tokens(rows)
 
 
-def sharing_of(rows: Sequence[Row], *, enabled: bool = True) -> Sharing:
+def sharing_of(rows: Sequence[Row], *, enabled: bool = True, streams: int | None = None) -> Sharing:
     """Return what the batches of a data set may share.
 
     Args:
         rows: the whole data set; one row alone shares nothing.
         enabled: `train.share_prefix`.
+        streams: how many passes may run side by side; None takes what pays on this device.
     """
-    return Sharing(shared_prefix_tokens(rows) if len(rows) > 1 else 0) if enabled else NOTHING_SHARED
+    if streams is None:
+        from mlx_sentis.training.streams import side_by_side
+
+        streams = side_by_side()
+    if not enabled:
+        return replace(NOTHING_SHARED, streams=streams)
+    return Sharing(shared_prefix_tokens(rows) if len(rows) > 1 else 0, streams=streams)
 
 
 def plan_segments(rows: Sequence[Row], sharing: Sharing | int) -> list[Segment]:
@@ -122,7 +134,57 @@ def plan_segments(rows: Sequence[Row], sharing: Sharing | int) -> list[Segment]:
     plain = [_leaf(rows, -1, 0, everyone)]
     shared = _shared(rows, sharing, everyone)
     saved = computed_tokens(plain) / computed_tokens(shared)
-    return shared if saved >= sharing.least_ratio else plain
+    return split_over_streams(shared if saved >= sharing.least_ratio else plain, rows, sharing.streams)
+
+
+def split_over_streams(segments: Sequence[Segment], rows: Sequence[Row], streams: int) -> list[Segment]:
+    """Return the passes cut so that several streams have equal work.
+
+    A shared segment becomes a chain of pieces. A layer of the second piece needs that layer of the first one only,
+    so that both run at once, one layer apart. The rows of a leaf are dealt out, rows of similar length together.
+
+    Args:
+        segments: parents before children.
+        rows: of the batch.
+        streams: 1 changes nothing.
+    """
+    if streams == 1:
+        return list(segments)
+    cut: list[Segment] = []
+    last_piece: dict[int, int] = {-1: -1}
+    load = [0] * streams
+    for index, segment in enumerate(segments):
+        pieces = _dealt(segment, rows, streams) if segment.leaf else _chain(segment, streams)
+        for number, piece in enumerate(pieces):
+            parent = last_piece[segment.parent] if piece.leaf or number == 0 else len(cut) - 1
+            stream = load.index(min(load))
+            load[stream] += piece.computed_tokens
+            cut.append(replace(piece, parent=parent, stream=stream))
+        last_piece[index] = len(cut) - 1
+    return cut
+
+
+def _chain(segment: Segment, streams: int) -> list[Segment]:
+    pieces = max(1, min(streams, (segment.stop - segment.start) // LEAST_PART))
+    length = rounded_up(-(-(segment.stop - segment.start) // pieces))
+    starts = range(segment.start, segment.stop, length)
+    return [replace(segment, start=start, stop=min(segment.stop, start + length)) for start in starts]
+
+
+def _dealt(segment: Segment, rows: Sequence[Row], streams: int) -> list[Segment]:
+    order = sorted(segment.rows, key=lambda i: read_tokens(rows[i]))
+    total, dealt = sum(read_tokens(rows[i]) - segment.start for i in order), []
+    taken = 0
+    parts = max(1, min(streams, total // LEAST_PART))
+    groups: list[list[int]] = [[] for _ in range(parts)]
+    for index in order:  # by the middle of its tokens, so that each stream has its share of them
+        width = read_tokens(rows[index]) - segment.start
+        groups[min(parts - 1, int((taken + width / 2) * parts / total))].append(index)
+        taken += width
+    for group in filter(None, groups):
+        stop = max(read_tokens(rows[i]) for i in group)
+        dealt.append(replace(segment, stop=stop, rows=group))
+    return dealt
 
 
 def computed_tokens(segments: Sequence[Segment]) -> int:

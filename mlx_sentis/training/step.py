@@ -15,9 +15,10 @@ from mlx_sentis.training.batches import Batch
 from mlx_sentis.training.definitions import CausalLM
 from mlx_sentis.training.head import head_loss_sum
 from mlx_sentis.training.prefix import hidden_of_passes
+from mlx_sentis.training.streams import on_stream
 from weights_bridge.settings import TrainSettings
 
-Layout = tuple[tuple[int, int, bool], ...]  # (parent, first, leaf) of each pass
+Layout = tuple[tuple[int, int, bool, int], ...]  # (parent, first, leaf, stream) of each pass
 # layout, ids of each pass, positions of each pass, labels, weights
 Arrays = tuple[Layout, tuple[mx.array, ...], tuple[mx.array, ...], mx.array, mx.array]
 
@@ -48,7 +49,7 @@ def should_compile() -> bool:
 
 def arrays_of(batch: Batch) -> Arrays:
     """Return a batch's arrays on the device, and how its passes hang together."""
-    layout = tuple((one.parent, one.first, one.leaf) for one in batch.passes)
+    layout = tuple((one.parent, one.first, one.leaf, one.stream) for one in batch.passes)
     ids = tuple(mx.array(one.ids) for one in batch.passes)
     positions = tuple(mx.array(one.positions) for one in batch.passes)
     return layout, ids, positions, mx.array(batch.labels), mx.array(batch.weights)
@@ -67,13 +68,23 @@ def loss_of_embeddings(
     """
     layout, _, positions, labels, weights = arrays
     hidden = hidden_of_passes(model, embeddings, layout)
-    read = [
-        states.reshape(-1, states.shape[-1])[at]
-        for states, at in zip(hidden, positions, strict=True)
-        if states is not None
-    ]
-    labelled = read[0] if len(read) == 1 else mx.concatenate(read)  # the head runs here only
-    return head_loss_sum(model, labelled, labels, weights) / (weights.sum() if total is None else total)
+    losses = mx.array(0.0)
+    for number in sorted({stream for _, _, leaf, stream in layout if leaf}):
+        read, spans, start = [], [], 0
+        for states, at, (_, _, _, stream) in zip(hidden, positions, layout, strict=True):
+            if states is not None and stream == number:
+                read.append((states, at))
+                spans.append(slice(start, start + at.size))
+            start += at.size
+        with on_stream(number):  # the head runs at labels only
+            labelled = in_one([states.reshape(-1, states.shape[-1])[at] for states, at in read])
+            wanted, counted = in_one([labels[span] for span in spans]), in_one([weights[span] for span in spans])
+            losses = losses + head_loss_sum(model, labelled, wanted, counted)
+    return losses / (weights.sum() if total is None else total)
+
+
+def in_one(parts: list[mx.array]) -> mx.array:
+    return parts[0] if len(parts) == 1 else mx.concatenate(parts)
 
 
 def loss_of_batch(model: CausalLM, arrays: Arrays, total: mx.array | None = None) -> mx.array:

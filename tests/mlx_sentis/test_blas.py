@@ -76,3 +76,8 @@ def test_without_a_library_the_reference_remains(monkeypatch: pytest.MonkeyPatch
     assert (found.name, found.is_fast) == ("reference", False)
     monkeypatch.setattr(sys, "platform", "darwin")
     assert blas.activate.__wrapped__().name == "accelerate"
+
+
+def test_the_blas_in_use_can_be_told_its_threads() -> None:
+    assert blas.set_threads(1) == bool(blas.activate().library)
+    assert blas.usable_cores() >= 1

@@ -43,7 +43,7 @@ def test_gradients_equal_the_plain_steps_with_one_prefix_and_with_nested_segment
 ) -> None:
     model, rows = decoder(model_type, kind), nested_rows()
     loss, wanted = gradients(model, rows, 0)
-    for sharing in (PREFIX, Sharing(PREFIX)):
+    for sharing in (PREFIX, Sharing(PREFIX), Sharing(PREFIX, streams=2), Sharing(0, nested=False, streams=3)):
         shared_loss, got = gradients(model, rows, sharing)
         assert shared_loss == pytest.approx(loss, rel=2e-6)
         assert worst(got, wanted) <= 1e-5

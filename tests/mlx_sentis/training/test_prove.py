@@ -17,7 +17,7 @@ from mlx_sentis.training.prove import LIMIT, prove_step, worst_difference
 from mlx_sentis.training.sharing import Sharing
 
 Make = Callable[..., Any]
-SHARED = Sharing(PREFIX)
+SHARED = Sharing(PREFIX, streams=2)
 causal = prefix.create_causal_mask
 
 

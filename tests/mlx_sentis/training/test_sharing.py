@@ -77,7 +77,7 @@ def test_a_batch_that_saves_too_little_is_run_plainly() -> None:
 
 def test_a_switch_turns_sharing_off() -> None:
     rows = nested_rows()
-    assert sharing_of(rows, enabled=False) == NOTHING_SHARED
+    assert sharing_of(rows, enabled=False, streams=1) == NOTHING_SHARED
     assert [one.leaf for one in plan_segments(rows, NOTHING_SHARED)] == [True]
     assert sharing_of(rows).prefix_tokens == PREFIX
     assert sharing_of(rows[:1]).prefix_tokens == 0
@@ -95,3 +95,20 @@ def test_the_plan_does_not_depend_on_anything_but_the_rows() -> None:
     assert plan_segments(rows, Sharing(PREFIX)) == plan_segments(nested_rows(), Sharing(PREFIX))
     first, second = make_batch(rows, Sharing(PREFIX), 0), make_batch(rows, Sharing(PREFIX), 0)
     assert all(np.array_equal(one.ids, other.ids) for one, other in zip(first.passes, second.passes, strict=True))
+
+
+def test_streams_get_equal_work_and_every_row_and_token_once() -> None:
+    rows = rendered_rows(*range(30, 62, 2), prefix=400)
+    whole, cut = (plan_segments(rows, Sharing(400, streams=n)) for n in (1, 2))
+    assert [(one.start, one.stop, one.parent, one.stream) for one in cut[:2]] == [(0, 208, -1, 0), (208, 400, 0, 1)]
+    assert sorted(i for one in cut if one.leaf for i in one.rows) == list(range(16))
+    assert all(one.parent == 1 for one in cut if one.leaf)
+    loads = [sum(one.computed_tokens for one in cut if one.stream == n) for n in (0, 1)]
+    assert abs(loads[0] - loads[1]) < 0.2 * sum(loads)
+    assert computed_tokens(cut) <= computed_tokens(whole)  # rows of similar length are padded less
+
+
+def test_little_work_is_not_cut() -> None:
+    rows = rendered_rows(20, 20, prefix=70)
+    many, one = (plan_segments(rows, Sharing(70, streams=n)) for n in (4, 1))
+    assert [(a.start, a.stop, a.rows) for a in many] == [(a.start, a.stop, a.rows) for a in one]
