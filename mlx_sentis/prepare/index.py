@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from mlx_sentis.prepare.rows import Row
-from mlx_sentis.prepare.shingles import SIGNATURE, hashed, shingles, signature
+from mlx_sentis.prepare.shingles import SIGNATURE, shingle_numbers, shingles, signature, words
 from mlx_sentis.prepare.sources import SPLITS
 from mlx_sentis.prepare.spilled import Spilled
 from weights_bridge.compare import Array
@@ -72,9 +72,9 @@ class RowIndex:
         self._answers.append(_number(repr(row.messages[-1]).encode()))
         self._shown.append(json.dumps([row.source, text[:SHOWN], answer_of(row)[:SHOWN]]).encode())
         if self.near:
-            found = shingles(text)
-            self._signatures.extend(signature(found))
-            self._shingles.append(hashed(found).tobytes())
+            said = words(text)
+            self._signatures.extend(signature(shingles(said)))
+            self._shingles.append(shingle_numbers(said).tobytes())
         return self._texts[-1]
 
     def _number_of(self, kind: str) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 from itertools import pairwise
 from zlib import crc32
 
@@ -19,23 +20,29 @@ from weights_bridge.compare import Array
 
 UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 WORD = re.compile(f"[{UNSPACED}]|[^\\W_{UNSPACED}]+")
+MIX = np.uint32(0x9E3779B1)  # odd, so that no two first words give one pair
 SIGNATURE, SEED = 128, 42  # hash functions; the standard error of an estimate is at most 0.044
 
 
 def words(text: str) -> list[str]:
-    """Return a text's words: case-folded, compatibility forms unified, without punctuation."""
-    return WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+    """Return a text's words: case-folded, compatibility forms unified, without punctuation; itself without any."""
+    return WORD.findall(unicodedata.normalize("NFKC", text).casefold()) or [text.strip()]
 
 
-def shingles(text: str) -> set[str]:
-    """Return a text's shingles; a text without any word is its own."""
-    found = words(text)
-    return {*found, *map(" ".join, pairwise(found))} or {text.strip()}
+def shingles(said: list[str]) -> set[str]:
+    """Return the shingles of some words."""
+    return {*said, *map(" ".join, pairwise(said))}
 
 
-def hashed(found: set[str]) -> Array:
-    """Return the CRC-32 of each shingle: [S] uint32."""
-    return np.array([*{crc32(shingle.encode()) for shingle in found}], np.uint32)
+def shingle_numbers(said: list[str]) -> Array:
+    """Return a number for each word and each pair: [2 W − 1] uint32; the CRC-32 of a word, mixed for a pair."""
+    numbers = np.array([_word_number(word) for word in said], np.uint32)
+    return np.concatenate([numbers, numbers[:-1] * MIX + numbers[1:]])
+
+
+@lru_cache(1 << 16)
+def _word_number(word: str) -> int:
+    return crc32(word.encode())
 
 
 def signature(found: set[str]) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from mlx_sentis.prepare import clusters
 from mlx_sentis.prepare.clusters import bands_for, find_clusters
 from mlx_sentis.prepare.index import RowIndex
 from mlx_sentis.prepare.rows import Row
-from mlx_sentis.prepare.shingles import SIGNATURE, shingles, signature, similarity, words
+from mlx_sentis.prepare.shingles import SIGNATURE, shingle_numbers, shingles, signature, similarity, words
 from mlx_sentis.prepare.sources import open_source
 from weights_bridge.files import CannotWriteError
 
@@ -49,7 +50,7 @@ def groups(index: RowIndex, threshold: float = 0.8) -> list[int]:
 
 
 def jaccard(first: str, second: str) -> float:
-    a, b = shingles(first), shingles(second)
+    a, b = shingles(words(first)), shingles(words(second))
     return len(a & b) / len(a | b)
 
 
@@ -66,7 +67,7 @@ def with_changes(text: str, count: int, rng: random.Random) -> str:
 
 
 def test_case_punctuation_and_width_do_not_make_another_text() -> None:
-    assert shingles("Open the GATE!") == shingles("open - the gate") == shingles("ｏｐｅｎ the gate")
+    assert words("Open the GATE!") == words("open - the gate") == words("ｏｐｅｎ the gate")
     assert jaccard("Open the gate", "Open the old gate") == 0.5
     assert jaccard("walk to the mill", "walk to the barn") == pytest.approx(5 / 9)
 
@@ -81,15 +82,22 @@ def test_scripts_without_spaces_are_taken_character_by_character() -> None:
 
 
 def test_a_text_without_words_is_its_own_shingle() -> None:
-    assert shingles(" ?! ") == {"?!"}
-    assert shingles("?") != shingles("!")
+    assert shingles(words(" ?! ")) == {"?!"}
+    assert words("?") != words("!")
+
+
+def test_numbers_of_shingles_are_as_many_and_shared_as_the_shingles() -> None:
+    for text, other in pairwise(sentences(40)):
+        sets = [frozenset(shingle_numbers(words(one)).tolist()) for one in (text, other)]
+        assert similarity(*sets) == jaccard(text, other)
+    assert len(set(shingle_numbers(words("a b a b")).tolist())) == len(shingles(words("a b a b"))) == 4
 
 
 def test_the_share_of_equal_places_in_two_signatures_estimates_the_similarity() -> None:
     rng, errors = random.Random(5), []
     for text in sentences(60):
         other = with_changes(text, 5, rng)
-        equal = np.mean(np.array(signature(shingles(text))) == signature(shingles(other)))
+        equal = np.mean(np.array(signature(shingles(words(text)))) == signature(shingles(words(other))))
         errors.append(equal - jaccard(text, other))
     assert abs(np.mean(errors)) < 0.02
     assert np.std(errors) < 0.07
@@ -98,7 +106,7 @@ def test_the_share_of_equal_places_in_two_signatures_estimates_the_similarity() 
 def test_every_pair_that_brute_force_finds_is_found_and_no_other(indexed: Indexed) -> None:
     rng, texts = random.Random(2), sentences(150)
     texts += [with_changes(text, rng.randrange(1, 7), rng) for text in texts]
-    sets = [frozenset(map(hash, shingles(text))) for text in texts]
+    sets = [frozenset(map(hash, shingles(words(text)))) for text in texts]
     parents = list(range(len(texts)))
 
     def root(at: int) -> int:
