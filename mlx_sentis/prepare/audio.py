@@ -70,8 +70,8 @@ def read_clip(path: Path) -> Clip:
     try:
         with path.open("rb") as file, wave.open(file) as wav:
             channels, width, rate, promised = wav.getparams()[:4]
-            if not rate or not channels:
-                raise ValueError(f"{rate} samples a second in {counted(channels, 'channel')}")
+            if not rate or not channels or width not in (1, 2, 3, 4):
+                raise ValueError(f"{rate} samples a second of {8 * width} bits in {counted(channels, 'channel')}")
             peak, frames = 0.0, 0
             while data := wav.readframes(FRAMES_AT_ONCE):
                 samples = _samples(data[: len(data) // (width * channels) * width * channels], width)
@@ -79,6 +79,8 @@ def read_clip(path: Path) -> Clip:
                 peak = max(peak, float(np.abs(samples).max(initial=0.0)))
     except EOFError:
         raise ValueError("it ends within its header") from None
+    except RuntimeError:  # what `wave` says of a piece that is longer than the file
+        raise ValueError("its pieces do not fit into each other") from None
     except wave.Error as error:
         raise ValueError(f"{error} (it begins with {_beginning(path)!r})") from None
     except OSError as error:

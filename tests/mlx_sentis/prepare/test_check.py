@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import tempfile
 import wave
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import call
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mlx_sentis.prepare.audio import duration_fences, read_clip
-from mlx_sentis.prepare.boxes import BoxForm, corners
+from mlx_sentis.prepare.audio import AudioScan, duration_fences, read_clip
+from mlx_sentis.prepare.boxes import BoxForm, BoxScan, corners
+from mlx_sentis.prepare.media import MediaRow
 
 Write = Callable[..., Path]
 RATE = 8000
@@ -223,6 +227,39 @@ def test_shares_and_pixels_in_one_set_are_named(jsonl: Write) -> None:
 )
 def test_the_three_forms_of_a_box_mean_the_same(form: BoxForm, numbers: Any) -> None:
     assert corners(numbers, form) == (10, 20, 40, 80)
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=5) | st.dictionaries(st.sampled_from(["box", "bbox", "label", "path"]), inner)
+    ),
+    max_leaves=12,
+)
+KEYS = st.sampled_from(["boxes", "labels", "classes", "image", "width", "height", "audio", "text"])
+
+
+@given(st.lists(st.dictionaries(KEYS, ANYTHING) | st.text(max_size=9), max_size=4))
+def test_whatever_stands_in_a_manifest_is_counted_and_never_a_traceback(values: list[Any]) -> None:
+    for scan in (AudioScan(), BoxScan()):
+        for line, value in enumerate(values, 1):
+            scan.add(MediaRow(f"a.jsonl:{line}", Path(tempfile.gettempdir()) / "nowhere", value))
+        facts = scan.facts()
+        assert facts["rows"] == len(values)
+        json.dumps(facts, allow_nan=False)
+
+
+@given(st.binary(max_size=200))
+def test_whatever_stands_in_a_wav_file_is_read_or_said_to_be_unreadable(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.wav"
+        header = write_wav(path, 0.01).read_bytes()[:44]
+        for content in (data, header[:36] + data, header + data):
+            path.write_bytes(content)
+            try:
+                assert read_clip(path).seconds >= 0
+            except ValueError as error:
+                assert str(error)
 
 
 def texts(folder: Path, jsonl: Write) -> Path:
