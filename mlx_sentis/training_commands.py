@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from weights_bridge.console import Output, command
-from weights_bridge.errors import BudgetMissedError, StageError
+from weights_bridge.errors import BudgetMissedError, StageError, all_at_once
 from weights_bridge.files import read_json
 from weights_bridge.run_folder import RunFolder
 from weights_bridge.settings import Settings, resolve
@@ -27,6 +27,8 @@ PATH = click.Path(path_type=Path)
 @click.option("--config", type=PATH, default=None, help="TOML file of settings.")
 @click.option("--set", "overrides", multiple=True, metavar="SECTION.KEY=VALUE", help="Change one setting.")
 @click.option("--resume", is_flag=True, help="Go on exactly where a stopped training was saved.")
+@click.option("--prove", is_flag=True, help="With --resume: train nothing; kill and resume copies, compare bit by bit.")
+@click.option("--prove-updates", type=click.IntRange(4), default=20, show_default=True, help="Of the certificate.")
 @click.option("--no-share-prefix", is_flag=True, help="Run every row whole: --set train.share_prefix=false.")
 @click.option("--prove-step", is_flag=True, help="Train nothing: hold the step's gradients against the plain step's.")
 @click.option(
@@ -45,12 +47,16 @@ def train(
     no_share_prefix: bool,
     prove_step: bool,
     resume: bool,
+    prove: bool,
+    prove_updates: int,
     progress: str | None,
 ) -> None:
     """Train a LoRA or DoRA adapter with MLX."""
     where = progress or ("stderr" if output.as_json else "stdout")
     if output.as_json and where in ("stdout", "jsonl"):
         raise click.UsageError(f"--progress {where} and --json both want stdout")
+    if prove and not resume:
+        raise click.UsageError("--prove belongs to --resume; the step's proof is --prove-step")
     kept = out / "config.toml"  # a run that has settings keeps them; flags change single ones
     overrides += ("train.share_prefix=false",) if no_share_prefix else ()
     settings = resolve(file=config or (kept if kept.is_file() else None), overrides=overrides)
@@ -64,7 +70,10 @@ def train(
         hint = "prepare the data for the model you train"
         raise StageError(f"--model {model}: the data was prepared for {recipe['model']['name']}", hint=hint)
     if prove_step:
-        prove(output, run, settings.settings)
+        answer_step_proof(output, run, settings.settings)
+        return
+    if prove:
+        answer_resume_proof(output, run, settings.settings, prove_updates)
         return
     figures = train_run(
         run,
@@ -78,7 +87,26 @@ def train(
     output.answer("train", figures, text)
 
 
-def prove(output: Output, run: RunFolder, settings: Settings) -> None:
+def answer_resume_proof(output: Output, run: RunFolder, settings: Settings, updates: int) -> None:
+    """Answer with the resume certificate of a run's first updates.
+
+    Raises:
+        BudgetMissedError: the killed and resumed run differs from the one that never stopped.
+    """
+    from mlx_sentis.training.certificate import prove_resume
+
+    found = prove_resume(run, settings, output.story, updates=updates)
+    output.answer("resume", found.as_json(), found.text())
+    if not found.passed:
+        faults = [f"{one.what}: {one.row()[1]}" for one in found.compared if one.differing or not one.count]
+        hint = "the state lacks something: tell us the model and the versions"
+        if found.repeatable is False:
+            hint = "two runs without a stop differ here too: this machine does not compute twice the same"
+        faults += [found.refused] if found.refused else []
+        raise all_at_once("resume is not exact:", faults, hint=hint, kind=BudgetMissedError)
+
+
+def answer_step_proof(output: Output, run: RunFolder, settings: Settings) -> None:
     """Answer with the gradient proof of a run's first batch.
 
     Raises:

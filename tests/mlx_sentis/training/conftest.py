@@ -8,8 +8,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import call
 
+from weights_bridge.files import write_jsonl
 from weights_bridge.settings import AdapterSettings
+
+
+@pytest.fixture(scope="session")
+def prepared(toy_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Prepared data of toy llama. Copy it before changing it."""
+    folder = tmp_path_factory.mktemp("prepared")
+    rows = [{"prompt": f"Open gate number {i}", "completion": f"Gate {i} is open."} for i in range(40)]
+    write_jsonl(folder / "rows.jsonl", rows)
+    result = call("prepare", folder / "rows.jsonl", "--model", toy_model("llama"), "--out", folder / "data")
+    assert result.exit_code == 0, result.output
+    return folder / "data"
 
 
 @pytest.fixture(scope="session")

@@ -133,7 +133,7 @@ def test_sharing_the_prefix_gives_the_same_run_for_fewer_tokens(decoder: Make, t
     np.testing.assert_allclose(runs[0].losses, runs[1].losses, rtol=1e-4)
     assert (runs[0].prefix_tokens, runs[1].prefix_tokens) == (48, 0)
     assert runs[0].tokens_computed < 0.6 * runs[0].tokens_plain
-    assert runs[1].tokens_computed == runs[1].tokens_plain
+    assert 0.9 * runs[1].tokens_plain < runs[1].tokens_computed <= runs[1].tokens_plain  # dealt out to streams
 
 
 def test_without_validation_rows_the_training_loss_decides(decoder: Make, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +23,6 @@ from weights_bridge.run_folder import RunFolder
 from weights_bridge.settings import resolve
 
 SMALL = ("--set", "train.epochs=2", "--set", "train.batch_rows=8", "--set", "adapter.rank=4")
-
-
-@pytest.fixture(scope="session")
-def prepared(toy_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Prepared data of toy llama. Copy it before changing it."""
-    folder = tmp_path_factory.mktemp("prepared")
-    rows = [{"prompt": f"Open gate number {i}", "completion": f"Gate {i} is open."} for i in range(40)]
-    write_jsonl(folder / "rows.jsonl", rows)
-    result = call("prepare", folder / "rows.jsonl", "--model", toy_model("llama"), "--out", folder / "data")
-    assert result.exit_code == 0, result.output
-    return folder / "data"
 
 
 @pytest.fixture
