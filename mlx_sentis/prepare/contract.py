@@ -189,8 +189,3 @@ def rows_of(contract: Mapping[str, Any]) -> dict[str, Row]:
     """Return a contract's samples as rows, the leading one first."""
     samples = {contract["kind"]: contract, **contract["samples"]}
     return {kind: Row(one["messages"], one["tools"], f"prompt_contract.json, {kind}") for kind, one in samples.items()}
-
-
-def sample_row(rows: Sequence[Row]) -> dict[str, Row]:
-    """Return the samples of some rows."""
-    return samples_of(rows)
