@@ -19,6 +19,7 @@ COMMANDS = {
     "check-data": ("mlx_sentis.prepare.commands:check_data", "Look for what is wrong with data, without a model."),
     "show-mask": ("mlx_sentis.prepare.commands:show_mask", "Show a row token by token: trained or not."),
     "train": ("mlx_sentis.training_commands:train", "Train a LoRA or DoRA adapter with MLX."),
+    "watch": ("mlx_sentis.watch.commands:watch", "Show a training's losses and pace as a page or a picture."),
     "bridge": ("parity.run_commands:bridge", "Merge the adapter and measure gate A0."),
     "export": ("converters.commands:export", "Export a model to one ONNX file."),
     "swap": ("converters.commands:swap", "Put tuned weights into the proven graph."),

@@ -235,7 +235,7 @@ class Bench:
         if place == "inside" and line.startswith("inside"):
             time.sleep(share * self._seconds_of_update())
         child.kill()
-        out, err = child.communicate()
+        _, err = child.communicate()
         if line.startswith("refused"):
             self.refused = _refusal(line)
             return None

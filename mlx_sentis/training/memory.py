@@ -76,7 +76,7 @@ class Estimate:
     def __str__(self) -> str:
         parts = {"weights": self.weights, "gradients and optimiser": self.trained}
         parts |= {"activations": self.activations, "head": self.head}
-        return f"{self.gib:.2f} GiB (" + ", ".join(f"{name} {size / GIB:.2f}" for name, size in parts.items()) + ")"
+        return f"{self.gib:.3g} GiB (" + ", ".join(f"{name} {size / GIB:.2g}" for name, size in parts.items()) + ")"
 
 
 def estimate(model: CausalLM, batch: Batch, settings: TrainSettings) -> Estimate:
