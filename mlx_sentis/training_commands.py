@@ -37,6 +37,13 @@ PATH = click.Path(path_type=Path)
     default=None,
     help="Where the tqdm line goes; stdout by default, stderr under --json. jsonl: JSON lines on stdout.",
 )
+@click.option(
+    "--report-to",
+    "trackers",
+    type=click.Choice(["wandb", "trackio", "tensorboard"]),
+    multiple=True,
+    help="Tell a tracker that is installed as well; may be given again.",
+)
 def train(
     output: Output,
     model: str | None,
@@ -50,6 +57,7 @@ def train(
     prove: bool,
     prove_updates: int,
     progress: str | None,
+    trackers: tuple[str, ...],
 ) -> None:
     """Train a LoRA or DoRA adapter with MLX."""
     where = progress or ("stderr" if output.as_json else "stdout")
@@ -75,10 +83,12 @@ def train(
     if prove:
         answer_resume_proof(output, run, settings.settings, prove_updates)
         return
+    from mlx_sentis.training.reporters import reporter
+
     figures = train_run(
         run,
         settings.settings,
-        sinks(events, where),
+        [*sinks(events, where), *(reporter(name, out, settings.settings) for name in trackers)],
         output.story,
         resume="yes" if resume else "no",
         ready=lambda: settings.write(run.path("config.toml")),

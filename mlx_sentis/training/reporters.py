@@ -1,0 +1,93 @@
+"""Sinks for trackers that a user has installed: Weights & Biases, Trackio, TensorBoard. None of them is needed."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from mlx_sentis.training import events
+from weights_bridge.errors import StageError
+from weights_bridge.settings import Settings
+
+PROJECT = "mlx-sentis"
+Write = Callable[[dict[str, float], int], object]
+
+
+class Reporter:
+    """Hands the figures of updates and epochs to a tracker.
+
+    Args:
+        write: takes name to figure, and the update.
+        finish: ends the tracker's run.
+    """
+
+    def __init__(self, write: Write, finish: Callable[[], object]) -> None:
+        self.write, self.finish = write, finish
+
+    def receive(self, event: events.Event) -> None:
+        if figures := figures_of(event):
+            self.write(figures, event.step)  # type: ignore[union-attr] - events with figures have a step
+        if isinstance(event, events.ENDS):
+            self.finish()
+
+
+def figures_of(event: events.Event) -> dict[str, float]:
+    """Return the figures of an event by the names that `log.jsonl` and the progress line use."""
+    match event:
+        case events.StepDone():
+            return {
+                "train/loss": event.loss,
+                "train/lr": event.lr,
+                "train/grad_norm": event.grad_norm,
+                "train/lora_magnitude": event.lora_magnitude,
+                "tokens_per_second/computed": event.computed_per_second,
+                "tokens_per_second/real": event.real_per_second,
+                "tokens_per_second/supervised": event.trained_per_second,
+                "peak_memory_gib": event.peak_memory_gib,
+                "epoch": event.epoch,
+            }
+        case events.EpochDone(valid_loss=float() as loss):
+            return {"valid/loss": loss}
+    return {}
+
+
+def reporter(name: str, run: Path, settings: Settings) -> Reporter:
+    """Return the sink of a tracker.
+
+    Args:
+        name: `wandb`, `trackio` or `tensorboard`.
+        run: the run folder; its name is the run's name there.
+        settings: told to the tracker.
+
+    Raises:
+        StageError: the tracker is not installed, with the command that does.
+    """
+    try:
+        module = importlib.import_module("tensorboard.summary" if name == "tensorboard" else name)
+    except ImportError:
+        raise StageError(f"--report-to {name}: not installed", hint=f"pip install {name}") from None
+    return {"wandb": _wandb, "trackio": _trackio, "tensorboard": _tensorboard}[name](module, run, asdict(settings))
+
+
+def _wandb(wandb: Any, run: Path, config: dict[str, Any]) -> Reporter:
+    opened = wandb.init(project=PROJECT, name=run.resolve().name, dir=str(run), config=config)
+    return Reporter(lambda figures, step: opened.log(figures, step=step), opened.finish)
+
+
+def _trackio(trackio: Any, run: Path, config: dict[str, Any]) -> Reporter:
+    trackio.init(project=PROJECT, name=run.resolve().name, config=config)
+    return Reporter(lambda figures, step: trackio.log(figures, step=step), trackio.finish)
+
+
+def _tensorboard(summary: Any, run: Path, config: dict[str, Any]) -> Reporter:
+    writer = summary.Writer(str(run / "tensorboard"))
+
+    def write(figures: dict[str, float], step: int) -> None:
+        for name, figure in figures.items():
+            writer.add_scalar(name, figure, step)
+        writer.flush()
+
+    return Reporter(write, writer.close)
