@@ -86,14 +86,17 @@ class Adapted(nn.Module):
             return self.V.T, self.U @ (self.scale * self.M_xs)
         return self.lora_A, self.scale * self.lora_B
 
-    def factors(self) -> tuple[mx.array | None, mx.array | None]:
-        """Return d_in [in] and d_out [out]; None stands for ones."""
-        down, up = self.factors_of_change()
-        if not self.attached:
-            down, up = mx.stop_gradient(down), mx.stop_gradient(up)
+    def factors(self, right: mx.array | None = None) -> tuple[mx.array | None, mx.array | None]:
+        """Return d_in [in] and d_out [out]; None stands for ones.
+
+        Args:
+            right: W Dᵀ [out, r], where it is known already.
+        """
+        down, up = self._of_norms()
         d_in = d_out = None
         if self.kind.rows:
-            norm = norms.row_norm(self.matrix, self._row_squares, down, up)
+            right = self.matrix.right(down) if right is None else right
+            norm = norms.row_norm(right, self._row_squares, down, up)
             d_out = self[self.kind.row_magnitude] / norm
         if self.kind.columns:
             if d_out is None:
@@ -103,6 +106,11 @@ class Adapted(nn.Module):
                 norm = norms.scaled_column_norm(self.matrix, rows, down, up)
             d_in = self[self.kind.column_magnitude] / norm
         return d_in, d_out
+
+    def _of_norms(self) -> tuple[mx.array, mx.array]:
+        """Return D and U as the norms see them: constants, unless attached."""
+        down, up = self.factors_of_change()
+        return (down, up) if self.attached else (mx.stop_gradient(down), mx.stop_gradient(up))
 
     def effective_weight(self) -> mx.array:
         """Return what the layer multiplies by, as a matrix [out, in] in fp32."""
@@ -114,8 +122,12 @@ class Adapted(nn.Module):
 
     def __call__(self, x: mx.array) -> mx.array:
         down, up = self.factors_of_change()
-        d_in, d_out = self.factors()
-        y = self.matrix.apply(x, d_in)
+        if self.kind.rows and not self.kind.columns:
+            y, right = self.matrix.apply_and_right(x, self._of_norms()[0])
+            d_in, d_out = self.factors(right)
+        else:
+            d_in, d_out = self.factors()
+            y = self.matrix.apply(x, d_in)
         y = y + self.matrix.low_rank(self._dropped(x), down if d_in is None else down * d_in, up)
         if d_out is not None:
             y = y * d_out

@@ -23,16 +23,16 @@ from mlx_sentis.training.adapters.frozen import FrozenMatrix
 LEAST_NORM = 1e-12  # added to each norm, as `weights_bridge.merge` does
 
 
-def row_norm(weight: FrozenMatrix, squares: mx.array, down: mx.array, up: mx.array) -> mx.array:
+def row_norm(right: mx.array, squares: mx.array, down: mx.array, up: mx.array) -> mx.array:
     """Return the norm of each row of V, [out].
 
     Args:
-        weight: W.
+        right: W downᵀ [out, r].
         squares: Σ_j W_ij² [out].
         down: [r, in].
         up: [out, r].
     """
-    cross = mx.sum(weight.right(down) * up, axis=1)
+    cross = mx.sum(right * up, axis=1)
     square = mx.sum((up @ (down @ down.T)) * up, axis=1)
     return _root(squares, 2 * cross + square)
 
