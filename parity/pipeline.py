@@ -6,10 +6,13 @@ finished stage in the run folder when one is killed.
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +22,23 @@ from weights_bridge.errors import StageError, UsedWronglyError, unknown_name
 from weights_bridge.run_folder import RunFolder
 from weights_bridge.settings import Resolved
 
+ASKED_TO_STOP = {130: "interrupted", 143: "terminated"}  # 128 + signal: a stage that saved and ended as it was told
+
 
 class StageFailedError(StageError):
     """A stage ended with another exit code than 0; it has said why itself."""
 
     def __init__(self, stage: str, code: int, root: Path) -> None:
-        hint = f"mend it, then `mlx-sentis run --out {root} --from {stage}` goes on (add --set for a changed setting)"
-        # a negative code is the signal that ended the process; the system's own kill means memory ran out
-        why = f" (ended by signal {-code}; often memory ran out)" if code < 0 else ""
+        again = f"`mlx-sentis run --out {root} --from {stage}` goes on"
+        hint = f"mend it, then {again} (add --set for a changed setting)"
+        why = ""
+        if code in ASKED_TO_STOP:
+            why, hint = f" ({ASKED_TO_STOP[code]}, its state is saved)", f"{again} where it was saved"
+        elif code < 0:  # the signal that ended the process; the system's own kill means memory ran out
+            why = f" (ended by signal {-code}{'' if code == -signal.SIGTERM else '; often memory ran out'})"
+            hint += "; training goes on from its newest checkpoint" if stage == "train" else ""
         super().__init__(f"stopped at stage {stage}{why}; the stages before it are kept in {root}", hint=hint)
-        self.exit_code = code if code in (1, 2, 3) else 1
+        self.exit_code = code if code in (1, 2, 3, *ASKED_TO_STOP) else 1
 
 
 def run_pipeline(
@@ -80,8 +90,29 @@ def run_stage(name: str, root: Path, progress: str, quiet: bool) -> int:
     """Run one stage in a child and return its exit code; the child's words go straight to the terminal."""
     words: list[Any] = [sys.executable, "-m", "parity.stages", name, str(root), progress, "quiet" if quiet else "loud"]
     child = subprocess.Popen(words, env=environment())
+    with _passing_on_signals(child, name):
+        try:
+            return child.wait()
+        except KeyboardInterrupt:  # the terminal has told the child as well
+            code = child.wait()
+            if code in ASKED_TO_STOP:
+                return code
+            raise
+
+
+@contextmanager
+def _passing_on_signals(child: subprocess.Popen[Any], stage: str) -> Iterator[None]:
+    """Hand SIGTERM to the stage, and SIGUSR1 (save and go on) to the one that knows it; else it is ignored."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    save = child.send_signal if stage == "train" else lambda number: None
+    before = {
+        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda number, frame: child.send_signal(number)),
+        signal.SIGUSR1: signal.signal(signal.SIGUSR1, lambda number, frame: save(number)),
+    }
     try:
-        return child.wait()
-    except KeyboardInterrupt:
-        child.wait()
-        raise
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

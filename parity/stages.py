@@ -99,7 +99,8 @@ def train(run: RunFolder, settings: Settings, say: Say, progress: str = "stdout"
     from mlx_sentis.training.stage import train_run
     from mlx_sentis.training_commands import sinks
 
-    figures = train_run(run, settings, sinks(events, progress), say)
+    # what a kill left unfinished goes on: exactness makes it the same as starting over
+    figures = train_run(run, settings, sinks(events, progress), say, resume="if-unfinished")
     say(f"loss {figures['first_loss']:.3f} → {figures['last_loss']:.3f}, best after update {figures['best_step']}")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -72,14 +74,20 @@ def reporter(name: str, run: Path, settings: Settings) -> Reporter:
     return {"wandb": _wandb, "trackio": _trackio, "tensorboard": _tensorboard}[name](module, run, asdict(settings))
 
 
+def _quietly(call: Callable[..., Any], *words: Any, **named: Any) -> Any:
+    """Call Trackio with what it prints on stderr: stdout is the progress line's, or the answer's."""
+    with contextlib.redirect_stdout(sys.stderr):
+        return call(*words, **named)
+
+
 def _wandb(wandb: Any, run: Path, config: dict[str, Any]) -> Reporter:
     opened = wandb.init(project=PROJECT, name=run.resolve().name, dir=str(run), config=config)
     return Reporter(lambda figures, step: opened.log(figures, step=step), opened.finish)
 
 
 def _trackio(trackio: Any, run: Path, config: dict[str, Any]) -> Reporter:
-    trackio.init(project=PROJECT, name=run.resolve().name, config=config)
-    return Reporter(lambda figures, step: trackio.log(figures, step=step), trackio.finish)
+    _quietly(trackio.init, project=PROJECT, name=run.resolve().name, config=config)
+    return Reporter(lambda figures, step: trackio.log(figures, step=step), lambda: _quietly(trackio.finish))
 
 
 def _tensorboard(summary: Any, run: Path, config: dict[str, Any]) -> Reporter:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import json
+import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +15,7 @@ import pytest
 
 from mlx_sentis.training import events
 from mlx_sentis.training.reporters import Reporter, figures_of, reporter
+from parity.children import environment
 from weights_bridge.errors import StageError
 from weights_bridge.settings import Settings
 
@@ -67,6 +73,29 @@ def test_wandb_takes_the_figures_without_a_network(tmp_path: Path, monkeypatch: 
         sink.receive(event)
     [file] = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
     assert b"train/grad_norm" in file.read_bytes()
+
+
+def test_trackio_keeps_the_figures_in_its_own_folder_and_off_stdout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("trackio")
+    words = f"""
+from pathlib import Path
+from mlx_sentis.training import events
+from mlx_sentis.training.reporters import reporter
+from weights_bridge.settings import Settings
+sink = reporter("trackio", Path({str(tmp_path)!r}), Settings())
+sink.receive(events.{STEP!r})
+sink.receive(events.Finished(3, 1.0, 3))
+"""
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))  # read when it is imported: a process of its own
+    done = subprocess.run([sys.executable, "-c", words], env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    with contextlib.closing(sqlite3.connect(tmp_path / "trackio" / "mlx-sentis.db")) as base:
+        [(step, metrics)] = base.execute("select step, metrics from metrics").fetchall()
+    assert step == 3
+    assert json.loads(metrics)["train/grad_norm"] == 0.25
 
 
 @pytest.mark.parametrize("name", ["wandb", "trackio", "tensorboard"])
