@@ -22,7 +22,9 @@ class Asked:
         runs: counted runs after the warm-up; None takes each benchmark's own default.
         rows: training rows in a step, or rows to prepare; None takes each benchmark's own default.
         run: a run folder, for `demo` and `parity`.
-        full: compare the exporters on all layers.
+        full: train: the whole table; export: all layers.
+        case: train: one case only.
+        out: train: where JSON and picture go.
         say: hears what is being measured.
     """
 
@@ -31,4 +33,6 @@ class Asked:
     rows: int | None = None
     run: Path | None = None
     full: bool = False
+    case: str | None = None
+    out: Path | None = None
     say: Callable[[str], None] = silent

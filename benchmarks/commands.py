@@ -11,9 +11,10 @@ import click
 from weights_bridge.console import Output, command
 from weights_bridge.errors import BudgetMissedError
 
-ALL = ("blas", "startup", "prepare", "train", "export", "parity")  # `demo` joins where a run folder is given
+ALL = ("blas", "startup", "prepare", "train", "adapters", "export", "parity")  # `demo` joins where a run folder is given
 
 
+CASES = ("shared", "mixed", "everything")
 BUSY_SHARE = 0.5  # of the cores; small steps get up to forty times slower when threads wait for a busy core
 
 
@@ -27,10 +28,22 @@ def load_average() -> float | None:
 @click.argument("run", required=False, type=click.Path(path_type=Path))
 @click.option("--model", default=None, help="By default smollm2-135m, for parity toy-llama.")
 @click.option("--runs", type=click.IntRange(min=1), help="Counted runs after the warm-up; each has its own default.")
-@click.option("--rows", type=click.IntRange(min=1), help="train: rows in a step, 8. prepare: rows, 100000.")
-@click.option("--full", is_flag=True, help="export: all layers; the stock exporter then takes minutes.")
+@click.option("--rows", type=click.IntRange(min=1), help="train: rows in a step, 4. prepare: rows, 100000.")
+@click.option(
+    "--full", is_flag=True, help="train: the whole table, 16 rows, 19 GiB. export: all layers. Both take long."
+)
+@click.option("--case", type=click.Choice(CASES), default=None, help="train: one case only.")
+@click.option("--out", type=click.Path(path_type=Path), default=None, help="train: a folder for JSON and picture.")
 def bench(
-    output: Output, what: str, run: Path | None, model: str | None, runs: int | None, rows: int | None, full: bool
+    output: Output,
+    what: str,
+    run: Path | None,
+    model: str | None,
+    runs: int | None,
+    rows: int | None,
+    full: bool,
+    case: str | None,
+    out: Path | None,
 ) -> None:
     """Measure what the work costs, each contender in its own process; a missed budget is exit 3.
 
@@ -43,7 +56,7 @@ def bench(
 
     if run is not None and what not in ("demo", "parity", "all"):
         raise click.UsageError(f"{what} takes no run folder")
-    asked = Asked(model, runs, rows, run, full, output.story)
+    asked = Asked(model, runs, rows, run, full, case, out, output.story)
     names = [*ALL, *(["demo"] if run else [])] if what == "all" else [what]
     load, cores = load_average(), usable_cores()
     found: list[Bench] = [importlib.import_module(f"benchmarks.{name}").measure(asked) for name in names]

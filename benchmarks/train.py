@@ -1,94 +1,239 @@
-"""`bench train`: one update of our step, of our code as a plain step, of mlx-lm's own loop, and of a torch loop."""
+"""`bench train`: one update of our step, of mlx-lm's own loop and of a torch loop, case by case.
+
+Nothing is timed before loss and gradients agree: on the model's first layers every contender's first loss must be
+equal, and our gradients must be those of the plain step.
+"""
 
 from __future__ import annotations
 
+import platform
 import statistics
+import subprocess
+import sys
 import tempfile
+from pathlib import Path
 from typing import Any
 
 from benchmarks.asked import REAL_MODEL, Asked
 from benchmarks.contender import run_contender, run_rival
 from benchmarks.result import Bench, Budget, Figures, Table, ratio
-from weights_bridge.errors import StageError
+from benchmarks.train_cases import Case, all_rows, cases
+from weights_bridge.errors import BudgetMissedError
+from weights_bridge.files import read_json, write_json
+from weights_bridge.run_folder import versions
 
-RUNS, ROWS = 2, 8
+RUNS, ROWS = 3, 4
+PARITY_LAYERS, CURVE_LAYERS = 2, 2
 LOSS_APART = 1e-3  # nats; the same rows, labels and weights give the same first loss in every contender
+LINEAR = 1.5  # times: the dearest token of the curve over the cheapest one, from 1,024 tokens on
+FLAT = 1.5  # times: the head's peak with 2¹⁸ ids over the one with 2¹⁵
+CONTENDERS = {"ours": "train_ours", "mlx-lm, its own loop": "train_mlx_lm", "torch loop": "train_torch"}
 COLUMNS = {
+    "case": "case",
     "contender": "contender",
     "device": "device",
     "seconds_per_step": "s per step",
-    "over_ours": "× ours",
-    "computed_tokens_per_second": "computed tok/s",
-    "trained_tokens_per_second": "supervised tok/s",
+    "rows_per_second": "rows/s",
+    "ours_over": "ours ×",
+    "core_seconds_per_step": "core s",
+    "computed_tokens": "computed tokens",
+    "trained_tokens": "supervised",
+    "utilisation": "of peak",
+    "drift": "last / first",
     "peak_memory_gib": "peak GiB",
     "first_loss": "first loss",
+    "load": "load",
     "not_measured": "",
 }
 
 
 def measure(asked: Asked) -> Bench:
-    """Measure a step of every contender on the same prepared rows, each in its own process.
+    """Measure every contender on every case, each in its own process, contenders of a case one after the other.
 
     Raises:
-        StageError: more rows asked than there are, or our own step cannot run.
+        BudgetMissedError: losses or gradients do not agree; nothing was timed.
+        StageError: our own step cannot run.
     """
-    model, runs, batch_rows = asked.model or REAL_MODEL, asked.runs or RUNS, asked.rows or ROWS
-    with tempfile.TemporaryDirectory(prefix="mlx-sentis-bench-") as prepared:
-        asked.say(f"train: preparing {model}")
-        there = run_contender("prepare", model=model, out=prepared)["rows"]
-        if batch_rows > there:
-            raise StageError(f"--rows {batch_rows}: there are {there} training rows", hint="ask for fewer")
-        common = {"prepared": prepared, "rows": batch_rows, "runs": runs}
-        asked.say("train: ours")
-        ours = {"contender": "ours"} | run_contender("train_ours", **common, plain=False)
-        rows = [
-            ours,
-            _measured(asked, "our code as a plain step", "train_ours", common | {"plain": True}),
-            _measured(asked, "mlx-lm, its own loop", "train_mlx_lm", common),
-            _measured(asked, "torch loop", "train_torch", common),
+    model, runs = asked.model or REAL_MODEL, asked.runs or RUNS
+    with tempfile.TemporaryDirectory(prefix="mlx-sentis-bench-") as work:
+        whole = run_contender("reduced_model", model=model, layers=0, out=f"{work}/whole")
+        cut = run_contender("reduced_model", model=model, layers=PARITY_LAYERS, out=f"{work}/cut")
+        gemma = read_json(Path(whole["path"]) / "config.json")["model_type"].startswith("gemma3")
+        rows = asked.rows or (all_rows(gemma) if asked.full else ROWS)
+        wanted = [case for case in cases(gemma) if asked.case in (None, case.name)]
+        proofs = [require_parity(asked, case, cut["path"]) for case in wanted]
+        peak = run_contender("blas_product", fast=True, size=1024, runs=5)
+        found = [
+            measured(asked, case, label, {"model": whole["path"], "case": case.name, "rows": rows, "runs": runs})
+            for case in wanted
+            for label in CONTENDERS
         ]
-    return report(model, batch_rows, runs, rows)
+        asked.say("train: curves")
+        curves = run_contender("train_curves", model=cut["path"], runs=runs)
+    bench = report(model, rows, runs, wanted, found, peak, full=asked.full)
+    bench.tables["parity"] = Table(
+        {"case": "case", "worst": "gradients apart", "floor": "floor", "limit": "limit"}, proofs
+    )
+    add_curves(bench, curves)
+    if asked.out is not None:
+        write(bench, asked.out)
+    return bench
 
 
-def _measured(asked: Asked, label: str, module: str, arguments: dict[str, Any]) -> Figures:
-    asked.say(f"train: {label}")
-    return {"contender": label} | run_rival(module, **arguments)
+def require_parity(asked: Asked, case: Case, cut: str) -> Figures:
+    """Return the proof of a case on the cut model.
+
+    Raises:
+        BudgetMissedError: the gradients or a contender's first loss are not ours.
+    """
+    asked.say(f"train: {case.name}, parity")
+    proof = run_contender("train_parity", model=cut, case=case.name, rows=ROWS)
+    faults = [] if proof["passed"] else [f"gradients differ by {proof['worst']:.1e} at {proof['parameter']}"]
+    losses = {
+        label: run_rival(module, model=cut, case=case.name, rows=ROWS, runs=1).get("first_loss")
+        for label, module in CONTENDERS.items()
+    }
+    faults += [
+        f"{label}: first loss {loss}, ours {losses['ours']}"
+        for label, loss in losses.items()
+        if loss is not None and abs(loss - losses["ours"]) > LOSS_APART
+    ]
+    if faults:
+        raise BudgetMissedError(
+            f"case {case.name}: nothing was timed:\n  " + "\n  ".join(faults), hint="train --prove-step"
+        )
+    return {"case": case.name, "losses": losses} | proof
 
 
-def report(model: str, batch_rows: int, runs: int, rows: list[Figures]) -> Bench:
-    """Return the benchmark of contenders' figures; the first row is ours.
+def measured(asked: Asked, case: Case, label: str, arguments: dict[str, Any]) -> Figures:
+    asked.say(f"train: {case.name}, {label}")
+    run = run_contender if label == "ours" else run_rival
+    return {"case": case.name, "contender": label} | run(CONTENDERS[label], **arguments)
+
+
+def report(
+    model: str, batch_rows: int, runs: int, wanted: list[Case], found: list[Figures], peak: Figures, *, full: bool
+) -> Bench:
+    """Return the benchmark of contenders' figures.
 
     Args:
         model: its name.
         batch_rows: rows in a step.
         runs: counted steps.
-        rows: what `benchmarks.contenders.training.figures` returned, each with `contender`, or `not_measured`.
+        wanted: the cases.
+        found: what `benchmarks.contenders.training.figures` returned, with `case` and `contender`, or `not_measured`.
+        peak: `mlx_gflops` and `torch_gflops` of a matrix product.
+        full: the budgets of all rows, else those of a few.
     """
-    for row in rows:
-        if "seconds" in row:
-            median = statistics.median(row["seconds"])
-            row["seconds_per_step"] = round(median, 4)
-            row["computed_tokens_per_second"] = round(row["computed_tokens"] / median, 1)
-            row["trained_tokens_per_second"] = round(row["trained_tokens"] / median, 1)
-        row["over_ours"] = ratio(row.get("seconds_per_step"), rows[0]["seconds_per_step"])
+    for row in found:
+        add_rates(row, batch_rows, peak)
     title = f"one LoRA update of {model}, {batch_rows} rows, fp32, median of {runs} after one warm-up"
-    bench = Bench("train", title, {"contenders": Table(COLUMNS, rows)})
-    ours = rows[0]
-    bench.facts = {name: ours[name] for name in ("parameters", "trained_tokens", "prefix_tokens") if name in ours}
-    bench.budgets = [
-        Budget(f"first loss of {row['contender']}, from ours", _apart(row, ours), LOSS_APART, "nats")
-        for row in rows[1:]
-        if "first_loss" in row
-    ]
-    if unequal := [row["contender"] for row in rows if row.get("parameters", ours["parameters"]) != ours["parameters"]]:
-        raise RuntimeError(f"these contenders train another number of parameters: {unequal}")
-    bench.notes.append("ours: prompt prefix once, head at labels; the others: every row whole, logits at every token")
-    if not any(row.get("device") == "mps" for row in rows):
+    bench = Bench("train", title, {"contenders": Table(COLUMNS, found)})
+    for case in wanted:
+        by_label = {row["contender"]: row for row in found if row["case"] == case.name}
+        ours = by_label["ours"]
+        for row in by_label.values():
+            row["ours_over"] = ratio(row.get("seconds_per_step"), ours["seconds_per_step"])
+            if row.get("parameters", ours["parameters"]) != ours["parameters"]:
+                raise RuntimeError(f"{row['contender']} trains another number of parameters than ours")
+        bench.budgets += budgets(case, by_label, full=full)
+    first = found[0]
+    bench.facts = {"rows": batch_rows, "parameters": first["parameters"], "chip": chip(), "blas": first.get("blas")}
+    bench.facts |= {"product_gflops": peak, "versions": versions()}
+    bench.notes.append("ours: shared tokens once, head at labels; the others: every row whole, logits at every token")
+    bench.notes.append("mlx-lm's loop trains one padding token a row; its lengths are set so that the losses are equal")
+    bench.notes.append(
+        "of peak: work in matrix products per second over a 1024³ product's; last / first: drift of steps"
+    )
+    if not any(row.get("device") == "mps" for row in found):
         bench.notes.append("torch on MPS: not measured here, this machine has none; the torch loop ran on the CPU")
-    if ours["device"] == "cpu":
+    if first["device"] == "cpu":
         bench.notes.append("no contender's step is compiled: MLX's CPU backend would call a C++ compiler per kernel")
     return bench
 
 
-def _apart(row: Figures, ours: Figures) -> float:
+def add_rates(row: Figures, batch_rows: int, peak: Figures) -> None:
+    """Add medians and rates to a contender's figures."""
+    if "seconds" not in row:
+        return
+    seconds, tenth = row["seconds"], max(1, len(row["seconds"]) // 10)
+    median = statistics.median(seconds)
+    row["seconds_per_step"] = round(median, 4)
+    row["core_seconds_per_step"] = round(statistics.median(row["core_seconds"]), 3)
+    row["rows_per_second"] = round(batch_rows / median, 3)
+    row["computed_tokens_per_second"] = round(row["computed_tokens"] / median, 1)
+    row["trained_tokens_per_second"] = round(row["trained_tokens"] / median, 1)
+    row["drift"] = round(statistics.mean(seconds[-tenth:]) / statistics.mean(seconds[:tenth]), 3)
+    fastest = peak.get("torch_gflops" if row["contender"].startswith("torch") else "mlx_gflops")
+    row["utilisation"] = ratio(row["gflop"] / median, fastest)
+
+
+def budgets(case: Case, rows: dict[str, Figures], *, full: bool) -> list[Budget]:
+    """Return what a case must reach.
+
+    Args:
+        case: which.
+        rows: contender to figures.
+        full: all rows.
+    """
+    ours, mlx_lm, torch = (rows.get(label, {}) for label in CONTENDERS)
+    why = mlx_lm.get("not_measured", "")
+    found = [
+        Budget(f"{case.name}: first loss of {label}, from ours", apart(row, ours), LOSS_APART, "nats")
+        for label, row in rows.items()
+        if label != "ours" and "first_loss" in row
+    ]
+    over = Budget(
+        f"{case.name}: rows/s over mlx-lm's", mlx_lm.get("ours_over"), case.over_mlx_lm[full], "×", False, detail=why
+    )
+    found.append(over)
+    if full and case.memory is not None:
+        share = ratio(ours["peak_memory_gib"], mlx_lm.get("peak_memory_gib"))
+        found.append(Budget(f"{case.name}: peak memory over mlx-lm's", share, case.memory, "×", detail=why))
+    if case.over_torch is not None and "ours_over" in torch and "first_loss" in torch:
+        found.append(Budget(f"{case.name}: rows/s over torch's", torch["ours_over"], case.over_torch, "×", False))
+    return found
+
+
+def apart(row: Figures, ours: Figures) -> float:
     return round(abs(row["first_loss"] - ours["first_loss"]), 6)
+
+
+def add_curves(bench: Bench, curves: dict[str, list[Figures]]) -> None:
+    """Add how cost grows with tokens and memory with the vocabulary."""
+    for row in curves["tokens"]:
+        row["milliseconds_per_token"] = round(1000 * row["seconds"] / row["tokens"], 4)
+    names = {"tokens": "tokens", "seconds": "s per step", "milliseconds_per_token": "ms per token"}
+    bench.tables["tokens"] = Table(names, curves["tokens"])
+    names = {
+        "vocabulary": "vocabulary",
+        "peak_gib": "peak of the head GiB",
+        "all_logits_gib": "all logits would be GiB",
+    }
+    bench.tables["vocabulary"] = Table(names, curves["vocabulary"])
+    dear = [row["milliseconds_per_token"] for row in curves["tokens"] if row["tokens"] >= 1024]
+    spread = f"cost of a token, {CURVE_LAYERS} layers, dearest over cheapest"
+    bench.budgets.append(Budget(spread, ratio(max(dear), min(dear)), LINEAR, "×", detail="1,024 tokens and more"))
+    peaks = [row["peak_gib"] for row in curves["vocabulary"]]
+    bench.budgets.append(Budget("memory of the head, 2¹⁸ over 2¹⁵ ids", ratio(peaks[-1], peaks[1]), FLAT, "×"))
+
+
+def chip() -> str:
+    """Return the processor's name, as far as the system tells."""
+    if sys.platform == "darwin":
+        asked = ["sysctl", "-n", "machdep.cpu.brand_string"]
+        return subprocess.run(asked, capture_output=True, text=True).stdout.strip() or platform.processor()
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def write(bench: Bench, folder: Path) -> None:
+    """Write `train.json` and `train.png` into a folder."""
+    from benchmarks.train_picture import draw
+
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "train.json", bench.as_json())
+    draw(bench, folder / "train.png")
+    bench.notes.append(f"written: {folder / 'train.json'}, {folder / 'train.png'}")

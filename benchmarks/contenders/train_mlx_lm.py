@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,21 +30,24 @@ class Heard(TrainingCallback):
     def __init__(self) -> None:
         self.seconds: list[float] = []
         self.losses: list[float] = []
+        self.core_marks: list[float] = []
 
     def on_train_loss_report(self, train_info: dict[str, Any]) -> None:
         self.seconds.append(1 / train_info["iterations_per_second"])
         self.losses.append(train_info["train_loss"])
+        self.core_marks.append(time.process_time())
 
 
-def measure(prepared: str, rows: int, runs: int) -> dict[str, Any]:
+def measure(model: str, case: str, rows: int, runs: int) -> dict[str, Any]:
     """Return the seconds of each counted step and what it trained.
 
     Args:
-        prepared: the folder with the rows.
+        model: the model directory.
+        case: which rows.
         rows: in the batch.
         runs: counted steps after one warm-up.
     """
-    task = read_task(prepared, rows)
+    task = read_task(model, case, rows)
     if not should_compile():
         mx.disable_compile()  # as in our own step: compiling on the CPU costs minutes and gains nothing
     network = load_causal_lm(task.folder).network
@@ -63,9 +68,12 @@ def measure(prepared: str, rows: int, runs: int) -> dict[str, Any]:
         )
     return figures(
         heard.seconds[1:],
-        loss=heard.losses[0],
+        core_seconds=[after - before for before, after in pairwise(heard.core_marks)],
+        losses=heard.losses,
         computed_tokens=rows * task.padded_width(),
-        trained_tokens=task.trained_tokens(),
+        head_tokens=rows * task.padded_width(),
+        attention_pairs=rows * task.padded_width() ** 2,
+        task=task,
         parameters=sum(array.size for _, array in tree_flatten(network.trainable_parameters())),  # pyright: ignore
         device="gpu" if mx.default_device() == mx.gpu else "cpu",
     )
@@ -74,7 +82,8 @@ def measure(prepared: str, rows: int, runs: int) -> dict[str, Any]:
 def same_batch(task: Task) -> Iterator[tuple[mx.array, mx.array]]:
     """Yield the batch again and again: ids [B, S + 1] and (first, last) trained position of each row [B, 2].
 
-    The loss counts both ends; mlx-lm's own iterator gives the row's length as the last one, which is padding.
+    Padded as mlx-lm's own iterator pads. Its loss counts both ends; the iterator gives the row's length as the last
+    one, which trains one padding token a row. Here the last trained token is given, so that the losses are equal.
     """
     ids = np.full((len(task.rows), task.padded_width() + 1), task.pad_id, np.int32)
     spans = []

@@ -1,18 +1,15 @@
-"""Our training step, or our own code as a plain step: no shared prefix, logits at every token."""
+"""Our training step."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from benchmarks.contenders.timing import timed
+from benchmarks.contenders.timing import timed_with_cores
 from benchmarks.contenders.training import ADAPTER, LEARNING_RATE, figures, read_task
-from mlx_sentis.training import adapters
+from mlx_sentis.training import BLAS, adapters
 from mlx_sentis.training.batches import Batch, make_batch
 from mlx_sentis.training.definitions import load_causal_lm
-from mlx_sentis.training.prefix import shared_prefix_tokens
+from mlx_sentis.training.sharing import sharing_of
 from mlx_sentis.training.step import make_train_step
 from weights_bridge.settings import TrainSettings
 
@@ -21,37 +18,41 @@ import mlx.core as mx  # after mlx_sentis.training, which puts the fast BLAS und
 import mlx.optimizers as optimizers
 
 
-def measure(prepared: str, rows: int, runs: int, plain: bool) -> dict[str, Any]:
+def measure(model: str, case: str, rows: int, runs: int) -> dict[str, Any]:
     """Return the seconds of each counted step and what it trained.
 
     Args:
-        prepared: the folder with the rows.
+        model: the model directory.
+        case: which rows.
         rows: in the batch.
         runs: counted steps after one warm-up.
-        plain: neither the shared prefix nor the head at labels only.
     """
-    task = read_task(prepared, rows)
-    prefix = 0 if plain else shared_prefix_tokens(task.every_row)
-    batch = make_batch(task.rows, prefix, task.pad_id)
-    batch = with_head_everywhere(batch) if plain else batch
-    model = load_causal_lm(task.folder)
-    adapters.add_adapters(model, ADAPTER, seed=0)
-    step = make_train_step(model, optimizers.AdamW(LEARNING_RATE), TrainSettings())
-    first, seconds = timed(lambda: step(batch), runs)
+    task = read_task(model, case, rows)
+    batch = make_batch(task.rows, sharing_of(task.rows), task.pad_id)
+    network = load_causal_lm(task.folder)
+    adapters.add_adapters(network, ADAPTER, seed=0)
+    step = make_train_step(network, optimizers.AdamW(LEARNING_RATE), TrainSettings(gradient_clip=0.0))
+    losses: list[float] = []
+    seconds, core_seconds = timed_with_cores(lambda: losses.append(step([batch]).loss), runs)
     return figures(
         seconds,
-        loss=first.loss,
-        computed_tokens=batch.prefix.size + batch.rows.size,
-        trained_tokens=batch.trained_tokens,
-        parameters=sum(array.size for array in adapters.adapter_tensors(model).values()),
+        core_seconds=core_seconds,
+        losses=losses,
+        computed_tokens=batch.computed_tokens,
+        head_tokens=batch.labels.size,
+        attention_pairs=attention_pairs(batch),
+        task=task,
+        parameters=sum(array.size for array in adapters.adapter_tensors(network).values()),
         device="gpu" if mx.default_device() == mx.gpu else "cpu",
-    ) | {"prefix_tokens": prefix}
+    ) | {"shared_tokens": batch.shared_tokens, "passes": len(batch.passes), "blas": BLAS.name}
 
 
-def with_head_everywhere(batch: Batch) -> Batch:
-    """Return the batch asking for logits at every position; only the labelled ones weigh."""
-    labels, weights = np.zeros(batch.rows.size, np.int32), np.zeros(batch.rows.size, np.float32)
-    labelled = batch.weights > 0
-    labels[batch.positions[labelled]] = batch.labels[labelled]
-    weights[batch.positions[labelled]] = 1.0
-    return replace(batch, positions=np.arange(batch.rows.size, dtype=np.int32), labels=labels, weights=weights)
+def attention_pairs(batch: Batch) -> int:
+    """Return the (query, key) pairs of one layer."""
+    before: list[int] = []
+    pairs = 0
+    for one in batch.passes:
+        length = one.ids.shape[1] + (before[one.parent] if one.parent >= 0 else 0)
+        before.append(length)
+        pairs += one.ids.size * length
+    return pairs

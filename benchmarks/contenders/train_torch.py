@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM
 
-from benchmarks.contenders.timing import timed
+from benchmarks.contenders.timing import timed_with_cores
 from benchmarks.contenders.training import ADAPTER, LEARNING_RATE, Task, figures, read_task
 
 
@@ -26,43 +26,49 @@ class LoraLinear(nn.Module):
         return self.linear(x) + self.scale * ((x @ self.lora_A.T) @ self.lora_B.T)
 
 
-def measure(prepared: str, rows: int, runs: int) -> dict[str, Any]:
+def measure(model: str, case: str, rows: int, runs: int) -> dict[str, Any]:
     """Return the seconds of each counted step and what it trained; on MPS where there is one, else on the CPU.
 
     Args:
-        prepared: the folder with the rows.
+        model: the model directory.
+        case: which rows.
         rows: in the batch.
         runs: counted steps after one warm-up.
     """
-    task = read_task(prepared, rows)
+    task = read_task(model, case, rows)
     device = "mps" if torch.backends.mps.is_available() else "cpu"
     torch.manual_seed(0)
-    model: Any = AutoModelForCausalLM.from_pretrained(task.folder.path, dtype=torch.float32)
-    model.requires_grad_(False)
+    network: Any = AutoModelForCausalLM.from_pretrained(task.folder.path, dtype=torch.float32)
+    network.requires_grad_(False)
     for name in task.folder.architecture.linear_modules(task.folder.config):
-        adapted = LoraLinear(model.get_submodule(name), ADAPTER.rank, ADAPTER.alpha / ADAPTER.rank)
-        model.set_submodule(name, adapted)
-    model.to(device).train()
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        adapted = LoraLinear(network.get_submodule(name), ADAPTER.rank, ADAPTER.alpha / ADAPTER.rank)
+        network.set_submodule(name, adapted)
+    network.to(device).train()
+    trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, LEARNING_RATE)
     ids, at, labels = (tensor.to(device) for tensor in batch_of(task))
 
-    def step() -> float:
-        logits = model(input_ids=ids, use_cache=False).logits
+    losses: list[float] = []
+
+    def step() -> None:
+        logits = network(input_ids=ids, use_cache=False).logits
         loss = nn.functional.cross_entropy(logits.flatten(0, 1)[at], labels)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         if device == "mps":
             torch.mps.synchronize()
-        return float(loss.detach())
+        losses.append(float(loss.detach()))
 
-    first, seconds = timed(step, runs)
+    seconds, core_seconds = timed_with_cores(step, runs)
     return figures(
         seconds,
-        loss=first,
+        core_seconds=core_seconds,
+        losses=losses,
         computed_tokens=ids.numel(),
-        trained_tokens=task.trained_tokens(),
+        head_tokens=ids.numel(),
+        attention_pairs=ids.numel() * ids.shape[1],
+        task=task,
         parameters=sum(parameter.numel() for parameter in trained),
         device=device,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from helpers import call
 from benchmarks import blas, export, startup, train
 from benchmarks.asked import Asked
 from benchmarks.result import Bench, Budget
+from benchmarks.train_cases import cases
+from weights_bridge.errors import BudgetMissedError
 
 FOUND = {"blas": "torch", "mlx_gflops": 50.0, "torch_gflops": 60.0, "peak_memory_gib": 0.2}
 SLOW = FOUND | {"blas": "reference", "mlx_gflops": 5.0}
@@ -67,7 +70,7 @@ def test_a_command_that_cannot_start_is_exit_1_with_its_last_words(monkeypatch: 
     assert "no_such_module" in result.stderr
 
 
-EVERY = ("blas", "startup", "prepare", "train", "export", "parity")
+EVERY = ("blas", "startup", "prepare", "train", "adapters", "export", "parity")
 
 
 def test_all_runs_every_benchmark_in_one_document(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,31 +106,80 @@ def test_a_run_folder_is_refused_where_none_is_read() -> None:
     assert "takes no run folder" in result.stderr
 
 
+PEAK = {"mlx_gflops": 50.0, "torch_gflops": 60.0}
+SHARED = [case for case in cases(gemma=False) if case.name == "shared"]
+
+
 def contender(name: str, seconds: float, loss: float = 2.5) -> dict[str, Any]:
-    figures = {"computed_tokens": 800, "trained_tokens": 40, "parameters": 10, "device": "cpu"}
-    return {"contender": name, "seconds": [9.0, seconds, seconds], "first_loss": loss} | figures
+    figures = {"computed_tokens": 800, "trained_tokens": 40, "parameters": 10, "device": "cpu", "gflop": 50.0}
+    times = {"seconds": [9.0, seconds, seconds], "core_seconds": [1.0, 2.0, 2.0], "peak_memory_gib": 1.0}
+    return {"case": "shared", "contender": name, "first_loss": loss} | figures | times
+
+
+def step_bench(*rows: dict[str, Any], full: bool = False) -> Bench:
+    return train.report("toy", 4, 3, SHARED, list(rows), PEAK, full=full)
 
 
 def test_training_figures_are_medians_rates_and_ratios() -> None:
-    rows = [contender("ours", 2.0), contender("plain", 8.0), {"contender": "rival", "not_measured": "killed"}]
-    bench = train.report("toy", 4, 3, rows)
-    ours, plain, rival = bench.as_json()["contenders"]
-    assert (ours["seconds_per_step"], plain["over_ours"], rival["over_ours"]) == (2.0, 4.0, None)
+    rival = {"case": "shared", "contender": "torch loop", "not_measured": "killed"}
+    bench = step_bench(contender("ours", 2.0), contender("mlx-lm, its own loop", 8.0), rival)
+    ours, theirs, gone = bench.as_json()["contenders"]
+    assert (ours["seconds_per_step"], theirs["ours_over"], gone["ours_over"]) == (2.0, 4.0, None)
+    assert (ours["rows_per_second"], ours["core_seconds_per_step"], ours["utilisation"]) == (2.0, 2.0, 0.5)
     assert (ours["computed_tokens_per_second"], ours["trained_tokens_per_second"]) == (400.0, 20.0)
+    assert ours["drift"] == pytest.approx(2 / 9, abs=1e-3)
     assert not bench.misses
     assert "killed" in bench.text()
     assert any("MPS: not measured here" in note for note in bench.notes)
 
 
+def test_the_whole_table_has_budgets_of_its_own() -> None:
+    rows = contender("ours", 2.0), contender("mlx-lm, its own loop", 8.0)
+    assert [miss.limit for miss in step_bench(*rows, full=True).misses] == [6.0, 0.2]  # rows/s and peak memory
+    assert not step_bench(*rows).misses
+
+
 def test_a_contender_that_computes_another_loss_is_a_miss() -> None:
-    bench = train.report("toy", 4, 3, [contender("ours", 2.0), contender("plain", 8.0, loss=2.6)])
-    assert [miss.measure for miss in bench.misses] == ["first loss of plain, from ours"]
+    bench = step_bench(contender("ours", 2.0), contender("mlx-lm, its own loop", 8.0, loss=2.6))
+    assert [miss.measure for miss in bench.misses] == ["shared: first loss of mlx-lm, its own loop, from ours"]
 
 
 def test_a_contender_with_another_adapter_is_a_bug() -> None:
-    other = contender("plain", 8.0) | {"parameters": 11}
-    with pytest.raises(RuntimeError, match="plain"):
-        train.report("toy", 4, 3, [contender("ours", 2.0), other])
+    other = contender("torch loop", 8.0) | {"parameters": 11}
+    with pytest.raises(RuntimeError, match="torch loop"):
+        step_bench(contender("ours", 2.0), other)
+
+
+@pytest.mark.parametrize("fault", ["gradient", "loss"])
+def test_nothing_is_timed_before_loss_and_gradients_agree(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run: list[str] = []
+    proof = {"passed": fault != "gradient", "worst": 1e-3, "parameter": "q_proj.lora_A"}
+
+    def planted(name: str, **_: Any) -> dict[str, Any]:
+        run.append(name)
+        loss = 2.6 if fault == "loss" and name == "train_torch" else 2.5
+        return proof if name == "train_parity" else {"first_loss": loss}
+
+    monkeypatch.setattr(train, "run_contender", planted)
+    monkeypatch.setattr(train, "run_rival", planted)
+    with pytest.raises(BudgetMissedError, match="nothing was timed"):
+        train.require_parity(Asked(), SHARED[0], "cut")
+    assert run == ["train_parity", "train_ours", "train_mlx_lm", "train_torch"]
+
+
+def test_curves_that_bend_are_misses() -> None:
+    bench = Bench("train", "t")
+    tokens = [{"tokens": 2**n, "seconds": 2.0**n * (2.0 if n == 12 else 1.0)} for n in range(9, 13)]
+    vocabulary = [{"vocabulary": 2**n, "peak_gib": 0.1 * 2 ** (n - 14)} for n in range(14, 19)]
+    train.add_curves(bench, {"tokens": tokens, "vocabulary": vocabulary})
+    assert [miss.found for miss in bench.misses] == [2.0, 8.0]
+
+
+def test_json_and_picture_are_written(tmp_path: Path) -> None:
+    bench = step_bench(contender("ours", 2.0), contender("mlx-lm, its own loop", 8.0))
+    train.write(bench, tmp_path / "out")
+    assert json.loads((tmp_path / "out/train.json").read_text())["bench"] == "train"
+    assert (tmp_path / "out/train.png").read_bytes()[:4] == b"\x89PNG"
 
 
 @pytest.mark.parametrize(("level", "misses"), [(131.0, 0), (None, 0), (40.0, 1)])

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from benchmarks.contenders.reduced_model import write_reduced
-from benchmarks.contenders.train_ours import with_head_everywhere
+from benchmarks.contenders.train_ours import attention_pairs
 from benchmarks.contenders.training import Task
+from benchmarks.train_cases import cases, made_rows
 from mlx_sentis.training.batches import make_batch
+from mlx_sentis.training.sharing import shared_prefix_tokens
 from weights_bridge.model_folder import open_model_folder
 
 ROWS = [
@@ -20,31 +22,41 @@ ROWS = [
 ]
 
 
-def test_the_plain_batch_asks_everywhere_and_weighs_the_same_labels() -> None:
-    batch = make_batch(ROWS, 0, pad_id=0)
-    plain = with_head_everywhere(batch)
-    assert plain.positions.tolist() == list(range(batch.rows.size))
-    labelled = np.flatnonzero(plain.weights)
-    pairs = list(zip(batch.positions, batch.labels, batch.weights, strict=True))
-    assert {at: plain.labels[at] for at in labelled} == {at: label for at, label, weight in pairs if weight}
-    assert plain.trained_tokens == batch.trained_tokens == 5
-    assert np.array_equal(plain.rows, batch.rows)
-
-
-def test_torch_and_mlx_lm_get_the_batch_that_the_trainer_makes(toy_model: Callable[[str], Path]) -> None:
+def test_torch_and_mlx_lm_train_the_labels_that_we_train(toy_model: Callable[[str], Path]) -> None:
     from benchmarks.contenders.train_mlx_lm import same_batch
     from benchmarks.contenders.train_torch import batch_of
 
-    task = Task(open_model_folder(toy_model("llama")), ROWS, ROWS, pad_id=0)
+    task = Task(open_model_folder(toy_model("llama")), ROWS, pad_id=0)
     batch = make_batch(ROWS, 0, pad_id=0)
-    count = batch.trained_tokens
     ids, at, labels = batch_of(task)
-    assert np.array_equal(ids.numpy(), batch.rows)
-    assert (at.tolist(), labels.tolist()) == (batch.positions[:count].tolist(), batch.labels[:count].tolist())
+    assert ids.shape == (2, 32)  # mlx-lm's padding
+    assert labels.tolist() == batch.labels[: batch.trained_tokens].tolist()
+    flat = ids.reshape(-1)
+    assert [int(flat[i + 1]) for i in at] == labels.tolist()
     theirs, spans = next(same_batch(task))
-    assert np.array_equal(np.array(theirs)[:, :-1], batch.rows)
+    assert np.array_equal(np.array(theirs)[:, :-1], ids.numpy())
     assert spans.tolist() == [[3, 5], [6, 7]]
-    assert task.trained_tokens() == count
+    assert task.trained_tokens() == batch.trained_tokens
+
+
+def test_pairs_are_those_of_queries_and_all_keys_before_them() -> None:
+    whole, shared = make_batch(ROWS, 0, pad_id=0), make_batch(ROWS, 3, pad_id=0)
+    assert attention_pairs(whole) == 2 * 16 * 16
+    assert attention_pairs(shared) == 3 * 3 + 2 * 16 * (16 + 3)
+
+
+@pytest.mark.parametrize("gemma", [False, True])
+def test_made_rows_have_the_cases_shape(gemma: bool) -> None:
+    shared, mixed, everything = (made_rows(case, 8, 49152) for case in cases(gemma))
+    prefix = 300 if gemma else 400
+    assert {len(row["ids"]) for row in shared} == {prefix + 65}
+    assert shared_prefix_tokens(shared) == prefix
+    trained = sum(end - start for row in mixed for start, end in row["trained"])
+    assert trained / sum(len(row["ids"]) for row in mixed) == pytest.approx(0.15, abs=0.01)
+    assert shared_prefix_tokens(mixed) == 0
+    assert len({len(row["ids"]) for row in mixed}) == 8
+    assert all(row["trained"] == [[1, len(row["ids"])]] for row in everything)
+    assert made_rows(cases(gemma)[0], 8, 49152) == shared
 
 
 @pytest.mark.parametrize("model_type", ["llama", "gemma3_text"])
