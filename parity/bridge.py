@@ -39,6 +39,7 @@ def merge_run(run: RunFolder, which: str = "best") -> dict[str, Any]:
         stage.wrote(run.path("merged"))
         size = sum(file.stat().st_size for file in run.path("merged").iterdir())
         stage.facts |= {"checkpoint": adapter.resolve().parent.name, "modules": len(found.modules), "bytes": size}
+        stage.facts["quantised"] = found.facts.get("quantised", "no")
     return stage.facts
 
 
@@ -81,4 +82,6 @@ def bridge_run(run: RunFolder, settings: ParitySettings, which: str, say: Callab
     say(
         f"merged {facts['modules']} modules of checkpoint {facts['checkpoint']} into {facts['bytes'] / 1e6:.0f} MB fp32"
     )
+    if facts["quantised"] != "no":
+        say("trained on quantised weights and merged into the full ones: the gates and eval measure what is shipped")
     return gate_a0(run, settings, which)

@@ -74,6 +74,7 @@ class AdapterSettings:
     alpha_pattern: dict[str, float] = field(default_factory=dict)  # pattern to alpha
     dropout: float = share_below_one(0.0)  # of the adapter's input, in training only
     norm: Literal["detached", "attached"] = "detached"  # whether gradients flow through the norms of DoRA and BoRA
+    quantise: Literal["no", "2", "3", "4", "5", "6", "8", "mxfp4", "mxfp8", "nvfp4"] = "no"  # the frozen weights
 
 
 @dataclass

@@ -21,6 +21,7 @@ CASES += [
         "adapter.exclude=k_proj",
         "adapter.rank_pattern={q_proj=2}",
     ),
+    ("adapter.type=dora", "adapter.quantise=8"),
     ("train.full=true", "train.learning_rate=1e-4"),
 ]
 

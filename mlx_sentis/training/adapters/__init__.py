@@ -21,6 +21,7 @@ from mlx_sentis.training.adapters.model import (
     adapter_tensors,
     add_adapters,
     module_at,
+    quantise,
     target_modules,
     train_everything,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "module_at",
     "prepare_training",
     "put_on",
+    "quantise",
     "save_adapter",
     "settings_of",
     "target_modules",

@@ -39,6 +39,7 @@ class AdapterFacts:
         dropout: of the adapter's input while it was trained.
         targets: the trained modules; of a full fine-tune, the tensors.
         base: weight file name to SHA-256 of what it was trained on.
+        quantised: how the frozen weights were quantised while it was trained. It is merged into the full ones.
     """
 
     type: str
@@ -51,6 +52,7 @@ class AdapterFacts:
     ranks: dict[str, int] = field(default_factory=dict)
     alphas: dict[str, float] = field(default_factory=dict)
     base: dict[str, str] = field(default_factory=dict)
+    quantised: str = "no"
 
     @property
     def name(self) -> str:
@@ -60,7 +62,9 @@ class AdapterFacts:
         ranks = sorted(
             {self.rank, *self.ranks.values()} if len(self.ranks) < len(self.targets) else {*self.ranks.values()}
         )
-        return f"{self.type} of rank {', '.join(map(str, ranks))}"
+        form = f"{self.quantised} bits" if self.quantised.isdecimal() else self.quantised
+        on = "" if self.quantised == "no" else f", frozen weights at {form},"
+        return f"{self.type} of rank {', '.join(map(str, ranks))}{on}"
 
     @property
     def noun(self) -> str:
@@ -88,6 +92,7 @@ def facts_of(settings: AdapterSettings, names: list[str], base: Mapping[str, str
         ranks=ranks_of(settings, names),
         alphas=alphas_of(settings, names),
         base=dict(base or {}),
+        quantised=settings.quantise,
     )
 
 
@@ -113,6 +118,8 @@ def prepare_training(model: CausalLM, settings: Settings) -> AdapterFacts:
 
 def put_on(model: CausalLM, path: Path) -> AdapterFacts:
     """Put a trained adapter, or all weights of a full fine-tune, on its freshly loaded base model, unmerged.
+
+    The base stays in full precision, as in the merged model, also where the adapter was trained on quantised weights.
 
     Raises:
         StageError: the file is no adapter of this model.

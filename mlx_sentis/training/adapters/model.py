@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -15,6 +16,8 @@ from mlx_sentis.training.definitions import CausalLM
 from weights_bridge.adapter_kinds import Kind, kind_of
 from weights_bridge.errors import StageError, all_at_once
 from weights_bridge.settings import AdapterSettings
+
+GROUPS = {"mxfp4": 32, "mxfp8": 32, "nvfp4": 16}  # numbers that share a scale, fixed by the mode
 
 
 def target_modules(model: CausalLM, targets: list[str], exclude: list[str] | None = None) -> list[str]:
@@ -59,6 +62,8 @@ def adapt(
     sizes = {name: (ranks.get(name, settings.rank), alphas.get(name, settings.alpha)) for name in names}
     _check_ranks(network, kind, {name: rank for name, (rank, _) in sizes.items()})
     network.freeze()
+    if settings.quantise != "no":
+        quantise(network, names, settings.quantise)
     for name, key in zip(names, mx.random.split(mx.random.key(seed), len(names)), strict=True):
         parent, leaf = module_at(network, name.rpartition(".")[0]), name.rpartition(".")[2]
         rank, alpha = sizes[name]
@@ -101,6 +106,38 @@ def train_everything(model: CausalLM) -> list[str]:
     model.network.unfreeze()
     torch_names = model.folder.architecture.torch_from_mlx(model.folder.config)
     return [torch_names[name] for name in adapter_tensors(model)]
+
+
+def quantise(network: nn.Module, names: list[str], form: str) -> None:
+    """Quantise the named Linear modules in place: the frozen weights of QLoRA (Dettmers et al. 2023, arXiv 2305.14314).
+
+    Args:
+        network: any network.
+        names: dotted names.
+        form: a number of bits (MLX's affine mode, groups of 64 or else of 32) or the name of another mode.
+
+    Raises:
+        StageError: a module is no Linear, or its width is no multiple of a group; all at once.
+    """
+    groups = (64, 32) if form.isdecimal() else (GROUPS[form],)
+    fitting, faults = {}, []
+    for name in names:
+        module = module_at(network, name)
+        if not isinstance(module, nn.Linear):
+            faults.append(f"{name}: {type(module).__name__}, wanted Linear")
+        elif not (fits := [group for group in groups if module.weight.shape[1] % group == 0]):
+            faults.append(f"{name}: width {module.weight.shape[1]}, wanted a multiple of {groups[-1]}")
+        else:
+            fitting[name] = fits[0]
+    if faults:
+        hint = "exclude these modules, or --set adapter.quantise=no"
+        raise all_at_once(f"adapter.quantise={form}:", faults, hint=hint)
+    options: dict[str, Any] = {"bits": int(form)} if form.isdecimal() else {"mode": form}
+    for name, group in fitting.items():
+        parent, leaf = module_at(network, name.rpartition(".")[0]), name.rpartition(".")[2]
+        quantised = nn.QuantizedLinear.from_linear(parent[leaf], group, **options)
+        mx.eval(quantised.parameters())
+        setattr(parent, leaf, quantised.train(parent[leaf].training))
 
 
 def _check_ranks(network: nn.Module, kind: Kind, ranks: dict[str, int]) -> None:

@@ -58,6 +58,7 @@ def test_the_interchange_file_holds_torch_names_orientation_and_facts(decoder: M
         "ranks": {},
         "alphas": {},
         "base": {"model.safetensors": sha256_of(model.folder.path / "model.safetensors")},
+        "quantised": "no",
     }
     assert len(facts["targets"]) == 14
 

@@ -125,3 +125,31 @@ def test_one_seed_gives_one_start_and_another_seed_another(decoder: Make) -> Non
     a = np.concatenate([array.ravel() for name, array in starts[0].items() if "q_proj.lora_A" in name])
     assert np.abs(a).max() <= 1 / 8  # 1/√64
     assert a.std() == pytest.approx(1 / 8 / 3**0.5, rel=0.1)
+
+
+@pytest.mark.parametrize("form", ["2", "3", "4", "5", "6", "8", "mxfp4", "mxfp8", "nvfp4"])
+@pytest.mark.parametrize("kind", ["lora", "dora", "bora"])
+def test_an_adapter_on_quantised_weights_starts_at_the_quantised_model(decoder: Make, kind: str, form: str) -> None:
+    quantised = decoder("llama", None)
+    adapters.quantise(quantised.network, adapters.target_modules(quantised, ["all-linear"]), form)
+    adapted = decoder("llama", kind, moved=False, quantise=form)
+    wanted = logits(quantised)
+    np.testing.assert_allclose(logits(adapted), wanted, rtol=0, atol=2e-6 * np.abs(wanted).max())
+    assert np.abs(wanted - logits(decoder("llama", None))).max() > 1e-3
+    assert {name.rpartition(".")[2] for name in adapters.adapter_tensors(adapted)} == KINDS[kind].parts
+
+
+def test_only_the_adapted_layers_are_quantised(decoder: Make) -> None:
+    model = decoder("llama", "lora", targets=["layers.[0-0].mlp.*"], quantise="4")
+    quantised = [name for name, module in model.network.named_modules() if isinstance(module, nn.QuantizedLinear)]
+    assert sorted(quantised) == [f"model.layers.0.mlp.{part}_proj.base" for part in ("down", "gate", "up")]
+
+
+def test_a_width_that_no_group_divides_is_refused_by_name() -> None:
+    network = nn.Sequential(nn.Linear(48, 8), nn.Linear(64, 8), nn.Conv1d(32, 8, 1))
+    with pytest.raises(StageError) as caught:
+        adapters.quantise(network, ["layers.0", "layers.1", "layers.2"], "4")
+    assert caught.value.message.splitlines()[1:] == [
+        "  layers.0: width 48, wanted a multiple of 32",
+        "  layers.2: Conv1d, wanted Linear",
+    ]
