@@ -1,0 +1,82 @@
+"""A pipeline that is stopped while it trains: what it says, and that going on gives the run that never stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mlx_sentis.watch.log import read_log
+from parity.children import environment
+from weights_bridge.files import read_json
+
+
+def start(root: Path, *words: str) -> subprocess.Popen[str]:
+    """Start `run --from train` as a user would, with its progress as JSON lines."""
+    command = [sys.executable, "-m", "cli", "run", "--out", str(root), "--from", "train", "--progress", "jsonl", *words]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, env=environment(), text=True, start_new_session=True, **pipes)  # type: ignore[call-overload]
+
+
+def wait_for(child: subprocess.Popen[str], name: str, step: int) -> None:
+    assert child.stdout is not None
+    for line in child.stdout:
+        event = json.loads(line)
+        if event["event"] == name and event["step"] == step:
+            return
+    pytest.fail(f"no {name} {step}: {child.stderr.read()}")  # type: ignore[union-attr]
+
+
+def test_a_terminated_run_saves_and_goes_on_to_the_adapter_of_the_run_that_never_stopped(
+    toy_run: Path, tmp_path: Path
+) -> None:
+    root = Path(shutil.copytree(toy_run, tmp_path / "run", symlinks=True))
+    whole = (root / "checkpoints" / "last" / "adapter.safetensors").read_bytes()
+    losses = [step["train/loss"] for step in read_log(root / "log.jsonl").steps]
+    child = start(root)
+    wait_for(child, "step", 2)
+    child.send_signal(signal.SIGTERM)  # to our process alone: it hands it on
+    _, err = child.communicate()
+    assert child.returncode == 143, err
+    assert "stopped at stage train (terminated, its state is saved)" in err
+    assert f"`mlx-sentis run --out {root} --from train` goes on where it was saved" in err
+    assert "Traceback" not in err
+    assert not read_json(root / "checkpoints" / "last" / "state.json")["finished"]
+
+    child = start(root)
+    wait_for(child, "finished", 6)
+    child.terminate()  # the stages behind it are as ever
+    _, err = child.communicate()
+    assert "going on after update" in err
+    assert (root / "checkpoints" / "last" / "adapter.safetensors").read_bytes() == whole
+    assert [step["train/loss"] for step in read_log(root / "log.jsonl").steps] == losses
+
+
+def test_control_c_ends_a_run_as_shells_expect(toy_run: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(toy_run, tmp_path / "run", symlinks=True))
+    child = start(root)
+    wait_for(child, "step", 1)
+    os.killpg(child.pid, signal.SIGINT)  # a terminal's Ctrl-C reaches all processes of the group
+    _, err = child.communicate()
+    assert child.returncode == 130, err
+    assert "stopped at stage train (interrupted, its state is saved)" in err
+    assert "Traceback" not in err
+
+
+def test_what_a_changed_setting_forbids_to_go_on_with_starts_over_and_says_so(toy_run: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(toy_run, tmp_path / "run", symlinks=True))
+    child = start(root)
+    wait_for(child, "step", 2)
+    child.send_signal(signal.SIGTERM)
+    child.communicate()
+    child = start(root, "--set", "train.learning_rate=0.001")
+    wait_for(child, "step", 1)  # from the first update
+    child.send_signal(signal.SIGTERM)
+    _, err = child.communicate()
+    assert "train.learning_rate: found 0.001, the state has 0.002" in err
