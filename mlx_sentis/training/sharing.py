@@ -134,7 +134,39 @@ def plan_segments(rows: Sequence[Row], sharing: Sharing | int) -> list[Segment]:
     plain = [_leaf(rows, -1, 0, everyone)]
     shared = _shared(rows, sharing, everyone)
     saved = computed_tokens(plain) / computed_tokens(shared)
-    return split_over_streams(shared if saved >= sharing.least_ratio else plain, rows, sharing.streams)
+    chosen = split_over_streams(shared if saved >= sharing.least_ratio else plain, rows, sharing.streams)
+    return split_by_length(chosen, rows)
+
+
+def split_by_length(segments: Sequence[Segment], rows: Sequence[Row]) -> list[Segment]:
+    """Return the passes with each leaf cut into rows of similar length, where that saves enough padding.
+
+    Args:
+        segments: parents before children.
+        rows: of the batch.
+    """
+    cut: list[Segment] = []
+    place = {-1: -1}
+    for index, segment in enumerate(segments):
+        place[index] = len(cut)  # only leaves are cut, and nothing hangs on a leaf
+        for part in _lengths(segment, rows) if segment.leaf else [segment]:
+            cut.append(replace(part, parent=place[segment.parent]))
+    return cut
+
+
+def _lengths(leaf: Segment, rows: Sequence[Row]) -> list[Segment]:
+    """Return a leaf as it is, or cut where the shorter rows save the most padding, and so on in both parts."""
+    order = sorted(leaf.rows, key=lambda i: read_tokens(rows[i]))
+    widths = [rounded_up(read_tokens(rows[i]) - leaf.start) for i in order]
+    saved, at = max(((k * (widths[-1] - widths[k - 1]), k) for k in range(1, len(order))), default=(0, 0))
+    if saved < LEAST_SAVED:
+        return [leaf]
+    parts = (order[:at], order[at:])
+    return [
+        one
+        for part in parts
+        for one in _lengths(replace(leaf, stop=max(read_tokens(rows[i]) for i in part), rows=part), rows)
+    ]
 
 
 def split_over_streams(segments: Sequence[Segment], rows: Sequence[Row], streams: int) -> list[Segment]:

@@ -92,3 +92,12 @@ def test_any_shorter_prefix_gives_the_same_gradients(decoder: Make) -> None:
     wanted = gradients(model, rows, 0)[1]
     for shared in (1, 31, 32, 33, 40):
         assert worst(gradients(model, rows, shared)[1], wanted) <= 1e-5, shared
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+def test_rows_of_very_different_length_give_the_plain_steps_gradients(decoder: Make, streams: int) -> None:
+    model, rows = decoder("gemma3_text"), rendered_rows(20, 300, 25, 310, 90)
+    wanted = gradients(model, rows, 0)[1]
+    sharing = Sharing(PREFIX, streams=streams)
+    assert len(make_batch(rows, sharing, 0).passes) >= 3
+    assert worst(gradients(model, rows, sharing)[1], wanted) <= 1e-5
