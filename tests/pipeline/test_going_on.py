@@ -14,6 +14,7 @@ import pytest
 
 from mlx_sentis.watch.log import read_log
 from parity.children import environment
+from parity.pipeline import StageFailedError
 from weights_bridge.files import read_json
 
 
@@ -67,6 +68,14 @@ def test_control_c_ends_a_run_as_shells_expect(toy_run: Path, tmp_path: Path) ->
     assert child.returncode == 130, err
     assert "stopped at stage train (interrupted, its state is saved)" in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("number", [9, 11])  # Linux's own kill, and MLX's CPU backend without memory
+def test_a_training_that_memory_ended_says_so_and_how_to_go_on(number: int, tmp_path: Path) -> None:
+    error = StageFailedError("train", -number, tmp_path)
+    assert f"stopped at stage train (ended by signal {number}; often memory ran out)" in error.message
+    assert error.hint.endswith("training goes on from its newest checkpoint")
+    assert error.exit_code == 1
 
 
 def test_what_a_changed_setting_forbids_to_go_on_with_starts_over_and_says_so(toy_run: Path, tmp_path: Path) -> None:

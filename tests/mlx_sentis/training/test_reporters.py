@@ -64,34 +64,33 @@ def test_tensorboard_gets_files_that_it_can_read(tmp_path: Path) -> None:
     assert (point.step, point.tensor_proto.float_val[0]) == (3, 0.5)
 
 
-def test_wandb_takes_the_figures_without_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("wandb")
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_SILENT", "true")
-    sink = reporter("wandb", tmp_path, Settings())
-    for event in (STEP, events.Finished(3, 1.0, 3)):
-        sink.receive(event)
-    [file] = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
-    assert b"train/grad_norm" in file.read_bytes()
-
-
-def test_trackio_keeps_the_figures_in_its_own_folder_and_off_stdout(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("trackio")
+def told_by_a_process(name: str, folder: Path) -> str:
+    """Report one update and the end in a process of its own, as trackers write behind its back; return its stdout."""
     words = f"""
 from pathlib import Path
 from mlx_sentis.training import events
 from mlx_sentis.training.reporters import reporter
 from weights_bridge.settings import Settings
-sink = reporter("trackio", Path({str(tmp_path)!r}), Settings())
+sink = reporter({name!r}, Path({str(folder)!r}), Settings())
 sink.receive(events.{STEP!r})
 sink.receive(events.Finished(3, 1.0, 3))
 """
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))  # read when it is imported: a process of its own
-    done = subprocess.run([sys.executable, "-c", words], env=environment(), capture_output=True, text=True)
+    offline = {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "TRACKIO_DIR": str(folder / "trackio")}
+    done = subprocess.run([sys.executable, "-c", words], env=environment() | offline, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == ""
+    return done.stdout
+
+
+def test_wandb_takes_the_figures_without_a_network(tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    assert told_by_a_process("wandb", tmp_path) == ""
+    [file] = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
+    assert b"train/grad_norm" in file.read_bytes()
+
+
+def test_trackio_keeps_the_figures_in_its_own_folder_and_off_stdout(tmp_path: Path) -> None:
+    pytest.importorskip("trackio")
+    assert told_by_a_process("trackio", tmp_path) == ""
     with contextlib.closing(sqlite3.connect(tmp_path / "trackio" / "mlx-sentis.db")) as base:
         [(step, metrics)] = base.execute("select step, metrics from metrics").fetchall()
     assert step == 3

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,10 @@ import pytest
 from click.testing import Result
 from helpers import call, edit_json
 
-from mlx_sentis.training import step
+from mlx_sentis.training import events, step
 from mlx_sentis.training.checkpoints import adapter_of
-from mlx_sentis.training.stage import require_known_ids
+from mlx_sentis.training.stage import require_known_ids, train_run
+from mlx_sentis.watch.log import read_log
 from weights_bridge.adapter_file import read_adapter
 from weights_bridge.errors import StageError
 from weights_bridge.files import read_json, read_jsonl, write_jsonl
@@ -103,6 +106,118 @@ def test_training_again_gives_the_same_adapter_and_replaces_the_entry(run: Path)
     train(run, "--progress", "off")
     assert adapter_of(run, "last").read_bytes() == first
     assert RunFolder(run).altered() == []
+
+
+def test_a_flag_a_file_and_python_give_the_same_run(run: Path, tmp_path: Path) -> None:
+    """The same setting by three ways: as many trained tokens, the same losses."""
+    chosen = ["train.accumulate=2", "train.optimizer=lion", "train.learning_rate=0.0001", "train.batch_rows=8"]
+    chosen += ["train.epochs=2", "adapter.rank=4"]
+    file = tmp_path / "npc.toml"
+    resolve(overrides=tuple(chosen)).write(file)
+    logs = []
+    for name in ("flag", "file", "python"):
+        copy = Path(shutil.copytree(run, tmp_path / name))
+        if name == "python":
+            train_run(RunFolder(copy), resolve(overrides=tuple(chosen)).settings, [])
+        else:
+            words = ["--config", file] if name == "file" else [word for one in chosen for word in ("--set", one)]
+            assert call("train", "--data", copy, "--out", copy, "--progress", "off", *words).exit_code == 0
+        logs.append([(s["trained_tokens"], s["train/loss"], s["train/lr"]) for s in read_log(copy / "log.jsonl").steps])
+    assert logs[0] == logs[1] == logs[2]
+    assert len(logs[0]) == 4  # two updates an epoch: accumulate was read
+
+
+def test_memory_is_estimated_before_and_measured_after(run: Path) -> None:
+    result = train(run)
+    assert re.search(r"memory: about 0\.\d+ GiB \(weights .*\), this machine has [\d.]+ GiB\n", result.stderr)
+    assert re.search(r"memory: estimated 0\.\d+ GiB, measured 0\.\d+ GiB \([+-]\d+%\)\n", result.stderr)
+    facts = RunFolder(run).manifest()["stages"]["train"]["facts"]
+    assert facts["estimate_gib"] == pytest.approx(facts["peak_gib"], rel=1)
+
+
+def test_a_tracker_hears_of_the_run(run: Path) -> None:
+    pytest.importorskip("tensorboard")
+    assert train(run, "--report-to", "tensorboard", "--progress", "off").exit_code == 0
+    assert list((run / "tensorboard").glob("events.out.tfevents.*"))
+
+
+# --- going on
+
+
+def saved_by_signal(run: Path, monkeypatch: pytest.MonkeyPatch, after: int) -> Result:
+    """Train until an update and send the process SIGTERM there."""
+
+    class Sends(events.JsonLines):
+        def receive(self, event: events.Event) -> None:
+            super().receive(event)
+            if isinstance(event, events.StepDone) and event.step == after:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(events, "JsonLines", Sends)
+        return train(run, "--progress", "off")
+
+
+def test_a_terminated_training_resumes_to_the_same_files_and_one_log(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Path(shutil.copytree(run, tmp_path / "whole"))
+    assert train(whole, "--progress", "off").exit_code == 0
+    result = saved_by_signal(run, monkeypatch, after=4)
+    assert result.exit_code == 143
+    assert "stopped by SIGTERM after update 4 of 6; its state is saved in checkpoints/4" in result.stderr
+    assert "train" not in RunFolder(run).manifest()["stages"]
+    with (run / "log.jsonl").open("a") as log:
+        log.write('{"event": "step", "st')  # as a kill leaves it
+    result = train(run, "--resume", "--progress", "off")
+    assert result.exit_code == 0, result.output
+    assert "going on after update 4, epoch 1" in result.stderr
+    name = "checkpoints/6/state.safetensors"
+    assert (run / name).read_bytes() == (whole / name).read_bytes()
+    logs = [read_log(folder / "log.jsonl") for folder in (run, whole)]
+    assert [s["train/loss"] for s in logs[0].steps] == [s["train/loss"] for s in logs[1].steps]
+    assert logs[0].resumed == [4]
+    facts = [RunFolder(folder).manifest()["stages"]["train"]["facts"] for folder in (run, whole)]
+    for key in ("updates", "first_loss", "last_loss", "valid_losses", "best_step", "tokens_computed"):
+        assert facts[0][key] == facts[1][key], key
+    assert RunFolder(run).altered() == []
+
+
+def test_a_resume_of_something_else_is_refused_and_changes_nothing(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved_by_signal(run, monkeypatch, after=4)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    result = train(run, "--resume", "--set", "train.seed=7", "--set", "adapter.alpha=3")
+    refused(
+        result,
+        r"cannot go on from this state:\n  adapter\.alpha: found 3\.0, .*\n  train\.seed: found 7, the state has 42",
+    )
+    rows = read_jsonl(run / "data" / "train.jsonl")
+    write_jsonl(run / "data" / "train.jsonl", rows[::-1])
+    (run / "manifest.json").unlink(missing_ok=True)
+    refused(train(run, "--resume"), r"data/train\.jsonl: sha256 found")
+    after = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    changed = {p.relative_to(run).as_posix() for p in before.keys() | after.keys() if before.get(p) != after.get(p)}
+    assert changed <= {"data/train.jsonl", "manifest.json"}
+
+
+def test_training_again_without_resume_says_what_it_leaves(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved_by_signal(run, monkeypatch, after=4)
+    result = train(run, "--progress", "off")
+    assert "starting over: an unfinished training of 4 updates is in" in result.stderr
+    assert [s["step"] for s in read_log(run / "log.jsonl").steps] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_training_that_fails_before_it_saves_gives_the_earlier_log_back(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert train(run, "--progress", "off").exit_code == 0
+    before = (run / "log.jsonl").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(step, "loss_of_batch", lambda *words: mx.array(mx.nan))
+        refused(train(run, "--progress", "off"), "nothing trained")
+    assert (run / "log.jsonl").read_bytes() == before
+    assert RunFolder(run).altered() == []
+    assert "stopped" in (run / "log.failed.jsonl").read_text()
 
 
 # --- refusals: exit 1, a line and a hint, nothing trained
