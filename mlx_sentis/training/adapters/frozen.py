@@ -128,8 +128,10 @@ class QuantizedMatrix(DenseMatrix):
         q = self.layer
         biases = q.get("biases")
         options = {"group_size": q.group_size, "bits": q.bits, "mode": q.mode}
-        parts = (q.weight[start:end], q.scales[start:end], None if biases is None else biases[start:end])
-        return mx.dequantize(*parts, **options).astype(mx.float32)
+        scales = q.scales[start:end]
+        if biases is not None:  # affine: half-precision scales would round W, which the kernels do not
+            scales, biases = scales.astype(mx.float32), biases[start:end].astype(mx.float32)
+        return mx.dequantize(q.weight[start:end], scales, biases, **options).astype(mx.float32)
 
 
 class ConvMatrix(DenseMatrix):

@@ -9,9 +9,11 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import pytest
+from mlx.utils import tree_flatten
 
 from mlx_sentis.demo.toy import MODEL_TYPES
 from mlx_sentis.training import adapters
+from mlx_sentis.training.activations import checkpoint_activations
 from weights_bridge.adapter_kinds import KINDS
 from weights_bridge.errors import StageError
 from weights_bridge.settings import AdapterSettings
@@ -153,3 +155,19 @@ def test_a_width_that_no_group_divides_is_refused_by_name() -> None:
         "  layers.0: width 48, wanted a multiple of 32",
         "  layers.2: Conv1d, wanted Linear",
     ]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"kind": "bora", "norm": "attached"}, {"kind": "dora", "quantise": "4"}, {"kind": "dora-cols-xs"}]
+)
+def test_layers_that_are_computed_again_give_the_same_gradients(decoder: Make, settings: dict[str, str]) -> None:
+    found = []
+    for again in (False, True):
+        model = decoder("llama", **settings)
+        if again:
+            checkpoint_activations(model)
+        loss = nn.value_and_grad(model.network, lambda ids, m=model: mx.sum(m.hidden(m.embed(ids)) ** 2))
+        found.append({name: np.array(array) for name, array in tree_flatten(loss(IDS)[1])})
+    assert found[0].keys() == found[1].keys() == adapters.adapter_tensors(model).keys()
+    for name, wanted in found[0].items():
+        np.testing.assert_allclose(found[1][name], wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())

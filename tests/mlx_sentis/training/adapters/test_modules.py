@@ -61,7 +61,10 @@ def torch_weight(layer: Any) -> np.ndarray:
     """The frozen weight in torch's layout, dequantised."""
     if isinstance(layer, nn.QuantizedLinear):
         options = {"group_size": layer.group_size, "bits": layer.bits, "mode": layer.mode}
-        return np.array(mx.dequantize(layer.weight, layer.scales, layer.get("biases"), **options).astype(mx.float32))
+        parts = [layer.scales, layer.get("biases")]
+        if layer.mode == "affine":
+            parts = [part.astype(mx.float32) for part in parts]
+        return np.array(mx.dequantize(layer.weight, *parts, **options).astype(mx.float32))
     weight = np.array(layer.weight)
     return weight.swapaxes(1, 2) if weight.ndim == 3 else weight
 
@@ -277,3 +280,17 @@ def test_a_half_precision_base_keeps_its_type_and_the_adapter_stays_fp32(half: m
     assert adapted(x).dtype == half
     assert {array.dtype for array in flat(adapted.trainable_parameters()).values()} == {mx.float32}
     close(adapted(x).astype(mx.float32), layer(x).astype(mx.float32), 2e-2)
+
+
+@pytest.mark.parametrize("rank", [3, 6])  # below and above `WIDE_FROM` rows: MLX's kernel, and a product made wide
+@pytest.mark.parametrize("half", [mx.bfloat16, mx.float16])
+def test_quantised_half_precision_weights_start_at_the_base_and_train_in_fp32(half: mx.Dtype, rank: int) -> None:
+    dense = made_layer("linear", 48, 64)
+    dense.weight = dense.weight.astype(half)
+    layer = nn.QuantizedLinear.from_linear(dense, 32, 4)
+    x = input_of(layer)
+    for rows in (1, 9):  # the same for the rows of the input
+        adapted = adapted_layer(layer, "bora", rank, moved=False)
+        close(adapted(x[:, :rows]), layer(x[:, :rows]), 1e-6)
+        moved = adapted_layer(layer, "bora", rank)
+        close(moved(x[:, :rows]), merged_layer(moved)(x[:, :rows]), 1e-5)
