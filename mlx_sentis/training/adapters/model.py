@@ -26,7 +26,12 @@ def target_modules(model: CausalLM, targets: list[str], exclude: list[str] | Non
     Raises:
         StageError: a target or an exclude matches nothing.
     """
-    return choose(list(model.folder.architecture.linear_modules(model.folder.config)), targets, exclude or [])
+    config = model.folder.config
+    head = "not adapted, only the layers are"
+    if config["tie_word_embeddings"]:
+        head = "tied to the embeddings: what is merged into it would change every token's input too"
+    why_not = {"lm_head": head, "embed_tokens": "embeddings are not adapted; train.full=true trains them"}
+    return choose(list(model.folder.architecture.linear_modules(config)), targets, exclude or [], why_not)
 
 
 def add_adapters(model: CausalLM, settings: AdapterSettings, seed: int, *, find_bases: bool = True) -> list[str]:

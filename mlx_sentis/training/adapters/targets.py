@@ -15,6 +15,7 @@ import fnmatch
 import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeVar
 
 from weights_bridge.errors import all_at_once
@@ -24,20 +25,29 @@ RANGE = re.compile(r"\[(\d+)-(\d+)\]")
 Value = TypeVar("Value", int, float)
 
 
-def choose(known: Sequence[str], targets: Iterable[str], exclude: Iterable[str] = ()) -> list[str]:
+def choose(
+    known: Sequence[str],
+    targets: Iterable[str],
+    exclude: Iterable[str] = (),
+    why_not: Mapping[str, str] = MappingProxyType({}),
+) -> list[str]:
     """Return the known names that a target matches and no exclude does, in their order.
 
     Args:
         known: the names of all modules that can be adapted.
         targets: patterns.
         exclude: patterns.
+        why_not: last name to the reason why such a module is not among the known.
 
     Raises:
         StageError: a pattern matches nothing, or nothing is left; all at once.
     """
+    targets = list(targets)
     chosen, faults = _matched(known, targets, "targets")
     left_out, more = _matched(known, exclude, "exclude")
     faults += more
+    ends = {target.rpartition(".")[2] for target in targets}
+    faults += [f"{end}: {reason}" for end, reason in why_not.items() if end in ends]
     names = [name for name in known if name in chosen and name not in left_out]
     if not faults and not names:
         faults.append("exclude takes away every module that targets choose")

@@ -171,3 +171,11 @@ def test_layers_that_are_computed_again_give_the_same_gradients(decoder: Make, s
     assert found[0].keys() == found[1].keys() == adapters.adapter_tensors(model).keys()
     for name, wanted in found[0].items():
         np.testing.assert_allclose(found[1][name], wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize(("model_type", "why"), [("llama", "tied to the embeddings"), ("qwen3", "only the layers are")])
+def test_the_head_is_no_target_and_is_told_why(decoder: Make, model_type: str, why: str) -> None:
+    for target in ("lm_head", "model.lm_head"):
+        with pytest.raises(StageError, match=rf"lm_head: .*{why}"):
+            adapters.target_modules(decoder(model_type, None), ["q_proj", target])
+    assert adapters.target_modules(decoder(model_type, None), ["q_proj"])
