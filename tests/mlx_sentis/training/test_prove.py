@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 import pytest
+from helpers import call
 from training_rows import PREFIX, nested_rows, rendered_rows
 
 from mlx_sentis.demo.toy import MODEL_TYPES
@@ -102,3 +106,30 @@ def test_a_gradient_that_is_not_a_number_never_passes() -> None:
     assert np.isnan(worst)
     assert name == "b"
     assert worst_difference(good, good)[0] == 0.0
+
+
+@pytest.fixture
+def run(prepared: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(prepared, tmp_path / "run"))
+
+
+def test_train_proves_the_step_on_rendered_rows_and_trains_nothing(run: Path) -> None:
+    result = call("train", "--data", run, "--out", run, "--prove-step", "--json", "--set", "adapter.rank=4")
+    proof = json.loads(result.stdout)
+    assert result.exit_code == 0, result.output
+    assert (proof["schema"], proof["passed"], proof["rows"]) == ("mlx-sentis/prove-step/1", True, 8)
+    assert 0 < proof["worst"] <= proof["limit"] == LIMIT
+    assert not (run / "checkpoints").exists()
+    whole = call("train", "--data", run, "--out", run, "--prove-step", "--json", "--no-share-prefix")
+    assert json.loads(whole.stdout)["computed_tokens"] > proof["computed_tokens"]
+
+
+def test_a_step_that_is_wrong_is_exit_3_and_names_the_parameter(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        prefix, "create_causal_mask", lambda length, offset=0, **kw: causal(length, offset, **kw) | True
+    )
+    result = call("train", "--data", run, "--out", run, "--prove-step", "--set", "adapter.type=lora")
+    assert result.exit_code == 3
+    assert "MISS" in result.stdout
+    assert "the gradient differs by" in result.stderr
+    assert "lora_" in result.stderr
