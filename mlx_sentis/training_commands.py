@@ -72,7 +72,7 @@ def train(
     from mlx_sentis.training.stage import bring_data, train_run
 
     run = RunFolder(out)
-    bring_data(run, data)
+    bring_data(run, data, must_be_same=resume)
     recipe = read_json(run.path("recipe.json"))
     if model is not None and model not in (recipe["model"]["name"], recipe["model"]["path"]):
         hint = "prepare the data for the model you train"

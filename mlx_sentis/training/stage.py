@@ -200,11 +200,16 @@ def require_contract(run: RunFolder, rows: list[dict[str, Any]], recipe: dict[st
         raise all_at_once("the prompt contract does not hold before step 1:", failed, hint="prepare the data again")
 
 
-def bring_data(run: RunFolder, data: Path) -> None:
+def bring_data(run: RunFolder, data: Path, *, must_be_same: bool = False) -> None:
     """Copy prepared data (a folder that `prepare` wrote) into a run, so that the run stands alone.
 
+    Args:
+        run: the run folder.
+        data: what `prepare` wrote.
+        must_be_same: refuse to replace other data that the run has; for a resume, which would refuse it afterwards.
+
     Raises:
-        StageError: the folder does not hold prepared data.
+        StageError: the folder does not hold prepared data, or other data than the run's.
     """
     if data.resolve() == run.root.resolve():
         return
@@ -212,9 +217,20 @@ def bring_data(run: RunFolder, data: Path) -> None:
     if missing := [name for name in parts if not (data / name).exists()]:
         hint = "give the folder that `mlx-sentis prepare --out` wrote"
         raise StageError(f"{data}: not prepared data ({', '.join(missing)} missing)", hint=hint)
+    if must_be_same and run.path("data").is_dir():
+        names = ("recipe.json", "data/train.jsonl", "data/valid.jsonl")
+        other = [name for name in names if _digest(data / name) != _digest(run.root / name)]
+        if other:
+            hint = f"give --data {run.root}, or train without --resume"
+            raise all_at_once(f"{data}: not what {run.root} was trained on, these differ:", other, hint=hint)
+        return
     with run.stage("data", [data / name for name in parts]) as stage:
         with folder_written_whole(run.path("data")) as new:
             shutil.copytree(data / "data", new, dirs_exist_ok=True)
         for name in parts[:2]:
             shutil.copyfile(data / name, run.path(name))
         stage.wrote(*(run.path(name) for name in parts))
+
+
+def _digest(path: Path) -> str:
+    return sha256_of(path) if path.is_file() else ""

@@ -200,6 +200,17 @@ def test_a_resume_of_something_else_is_refused_and_changes_nothing(run: Path, mo
     assert changed <= {"data/train.jsonl", "manifest.json"}
 
 
+def test_a_resume_does_not_put_other_data_into_the_run(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Path(shutil.copytree(run, tmp_path / "other"))
+    write_jsonl(other / "data" / "train.jsonl", read_jsonl(other / "data" / "train.jsonl")[::-1])
+    saved_by_signal(run, monkeypatch, after=4)
+    before = (run / "data" / "train.jsonl").read_bytes()
+    refused(train(run, "--resume", data=other), r"these differ:\n  data/train\.jsonl\n")
+    assert (run / "data" / "train.jsonl").read_bytes() == before
+
+
 def test_training_again_without_resume_says_what_it_leaves(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved_by_signal(run, monkeypatch, after=4)
     result = train(run, "--progress", "off")
