@@ -23,7 +23,7 @@ from weights_bridge.files import read_json, write_json
 from weights_bridge.run_folder import versions
 
 RUNS, ROWS = 3, 4
-PARITY_LAYERS, CURVE_LAYERS = 2, 2
+LEAST_LAYERS = 2  # of the model, for parity and curves
 LOSS_APART = 1e-3  # nats; the same rows, labels and weights give the same first loss in every contender
 LINEAR = 1.5  # times: the dearest token of the curve over the cheapest one, from 1,024 tokens on
 FLAT = 1.5  # times: the head's peak with 2¹⁸ ids over the one with 2¹⁵
@@ -57,8 +57,9 @@ def measure(asked: Asked) -> Bench:
     model, runs = asked.model or REAL_MODEL, asked.runs or RUNS
     with tempfile.TemporaryDirectory(prefix="mlx-sentis-bench-") as work:
         whole = run_contender("reduced_model", model=model, layers=0, out=f"{work}/whole")
-        cut = run_contender("reduced_model", model=model, layers=PARITY_LAYERS, out=f"{work}/cut")
-        gemma = read_json(Path(whole["path"]) / "config.json")["model_type"].startswith("gemma3")
+        config = read_json(Path(whole["path"]) / "config.json")
+        cut = run_contender("reduced_model", model=model, layers=first_layers(config), out=f"{work}/cut")
+        gemma = config["model_type"].startswith("gemma3")
         rows = asked.rows or (all_rows(gemma) if asked.full else ROWS)
         wanted = [case for case in cases(gemma) if asked.case in (None, case.name)]
         proofs = [require_parity(asked, case, cut["path"]) for case in wanted]
@@ -78,6 +79,16 @@ def measure(asked: Asked) -> Bench:
     if asked.out is not None:
         write(bench, asked.out)
     return bench
+
+
+def first_layers(config: Figures) -> int:
+    """Return how many layers parity needs: all kinds of attention among them, up to the first full one.
+
+    Args:
+        config: the model's `config.json`.
+    """
+    kinds = config.get("layer_types") or []
+    return max(LEAST_LAYERS, kinds.index("full_attention") + 1 if "full_attention" in kinds else 0)
 
 
 def require_parity(asked: Asked, case: Case, cut: str) -> Figures:
@@ -212,7 +223,7 @@ def add_curves(bench: Bench, curves: dict[str, list[Figures]]) -> None:
     }
     bench.tables["vocabulary"] = Table(names, curves["vocabulary"])
     dear = [row["milliseconds_per_token"] for row in curves["tokens"] if row["tokens"] >= 1024]
-    spread = f"cost of a token, {CURVE_LAYERS} layers, dearest over cheapest"
+    spread = "cost of a token on the first layers, dearest over cheapest"
     bench.budgets.append(Budget(spread, ratio(max(dear), min(dear)), LINEAR, "×", detail="1,024 tokens and more"))
     peaks = [row["peak_gib"] for row in curves["vocabulary"]]
     bench.budgets.append(Budget("memory of the head, 2¹⁸ over 2¹⁵ ids", ratio(peaks[-1], peaks[1]), FLAT, "×"))

@@ -167,6 +167,12 @@ def test_nothing_is_timed_before_loss_and_gradients_agree(fault: str, monkeypatc
     assert run == ["train_parity", "train_ours", "train_mlx_lm", "train_torch"]
 
 
+def test_parity_is_measured_on_layers_of_every_kind() -> None:
+    gemma = ["sliding_attention"] * 5 + ["full_attention"]
+    assert [train.first_layers({"layer_types": kinds}) for kinds in (gemma * 3, ["full_attention"] * 4)] == [6, 2]
+    assert train.first_layers({}) == 2
+
+
 def test_curves_that_bend_are_misses() -> None:
     bench = Bench("train", "t")
     tokens = [{"tokens": 2**n, "seconds": 2.0**n * (2.0 if n == 12 else 1.0)} for n in range(9, 13)]
