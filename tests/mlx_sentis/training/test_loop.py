@@ -38,10 +38,8 @@ class Heard:
 
 
 def trainer(model: Any, folder: Path, *sinks: events.Sink, rank: int = 4, **train: Any) -> loop.Trainer:
-    settings = Settings(
-        adapter=AdapterSettings("dora", rank, 2.0 * rank),
-        train=TrainSettings(**({"epochs": 2, "batch_rows": 4, "warmup_updates": 1} | train)),
-    )
+    chosen: dict[str, Any] = {"epochs": 2, "batch_rows": 4, "warmup_updates": 1} | train
+    settings = Settings(adapter=AdapterSettings("dora", rank, 2.0 * rank), train=TrainSettings(**chosen))
     facts = adapters.facts_of(settings.adapter, adapters.target_modules(model, ["all-linear"]))
     return loop.Trainer(model, facts, settings, folder, sinks, pad_id=0)
 

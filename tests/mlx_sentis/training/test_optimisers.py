@@ -144,7 +144,8 @@ def test_a_decay_that_adam_does_not_have_is_refused_and_not_ignored() -> None:
 
 
 def rates(updates: int, **settings: Any) -> list[float]:
-    schedule = learning_rate_schedule(TrainSettings(**({"learning_rate": 1.0} | settings)), updates)
+    chosen: dict[str, Any] = {"learning_rate": 1.0} | settings
+    schedule = learning_rate_schedule(TrainSettings(**chosen), updates)
     return [float(schedule(mx.array(k)).item()) for k in range(updates)]  # pyright: ignore[reportArgumentType]
 
 

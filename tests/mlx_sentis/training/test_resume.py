@@ -41,7 +41,7 @@ class SignalAfter:
 
 def a_run(decoder: Make, folder: Path, *sinks: events.Sink, going_on: bool = False, **train: Any) -> loop.Trainer:
     """A training of 20 updates in 4 epochs, with dropout, so that MLX's random key matters."""
-    chosen = {"epochs": 4, "batch_rows": 1, "accumulate": 2, "warmup_updates": 3} | train
+    chosen: dict[str, Any] = {"epochs": 4, "batch_rows": 1, "accumulate": 2, "warmup_updates": 3} | train
     settings = Settings(adapter=AdapterSettings("dora", 4, 8.0, dropout=0.3), train=TrainSettings(**chosen))  # type: ignore
     model = decoder("llama", "dora", moved=False, dropout=0.3)
     facts = adapters.facts_of(settings.adapter, adapters.target_modules(model, ["all-linear"]))
