@@ -14,9 +14,8 @@ COLUMNS = {
     "workers": "workers",
     "seconds_reading": "s reading",
     "seconds": "s in all",
+    "cpu_seconds": "CPU s",
     "rows_per_second": "rows/s",
-    "own_gib": "own GiB",
-    "worker_gib": "GiB per worker",
     "all_gib": "GiB in all",
     "index_bytes_per_row": "index bytes per row",
 }
@@ -45,7 +44,7 @@ def report(model: str, figures: Figures) -> Bench:
     bench = Bench("prepare", title, {"runs": Table(COLUMNS, [row])})
     bench.facts = {name: figures[name] for name in ("tokens", "megabytes", "near_duplicate_rows")}
     bench.budgets = [
-        Budget("all processes", figures["all_gib"], MEMORY_GIB, "GiB", detail="every worker counted as the largest"),
+        Budget("all processes", figures["all_gib"], MEMORY_GIB, "GiB", detail="resident sizes together, sampled"),
         Budget("index per row", figures["index_bytes_per_row"], INDEX_BYTES, "bytes"),
     ]
     if rows >= ROWS:
