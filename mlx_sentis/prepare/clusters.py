@@ -3,6 +3,7 @@
 Candidates come from banded MinHash signatures (Leskovec, Rajaraman, Ullman, *Mining of Massive Datasets*, ch. 3.4):
 texts that agree in a whole band are compared, first by signature, then by the real Jaccard similarity of their
 shingles, which alone decides. Bands are found by sorting, one at a time, so the search needs 40 bytes a text.
+Short texts that differ by one word are near-duplicates as well, whatever their similarity is (`fillers`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from mlx_sentis.prepare.fillers import one_word_apart
 from mlx_sentis.prepare.index import RowIndex
 from mlx_sentis.prepare.shingles import SIGNATURE, similarity
 from weights_bridge.compare import Array
@@ -50,7 +52,9 @@ class Clusters:
 
 
 def find_clusters(index: RowIndex, threshold: float) -> Clusters:
-    """Group equal texts, and texts whose similarity is at least `threshold`, directly or through others.
+    """Group equal texts, texts whose similarity is at least `threshold`, and short ones that differ by one word.
+
+    Texts are in one group directly or through others.
 
     Args:
         index: the rows.
@@ -103,6 +107,9 @@ class _Search:
         self._shingles = lru_cache(SETS_IN_MEMORY)(lambda at: index.shingles(int(firsts[at])))
 
     def run(self) -> None:
+        for first, second in one_word_apart(self.index, self.firsts):
+            for one, other in zip(first.tolist(), second.tolist(), strict=True):
+                self._join(one, other)
         for band in range(self.bands):
             for first, second in self._candidates(band):
                 self._compare(band, first, second)
@@ -169,11 +176,16 @@ class _Search:
             return
         self.compared_exactly += 1
         found = similarity(self._shingles(first), self._shingles(second))
-        if found < self.threshold:
-            return
+        if found >= self.threshold:
+            self._join(first, second, found)
+
+    def _join(self, first: int, second: int, found: float | None = None) -> None:
+        """Make one group of two texts, and note them where their splits differ; without `found` it is computed."""
+        a, b = self._root(first), self._root(second)
         self.parents[max(a, b)] = min(a, b)
-        if same_split:
+        if self.splits[first] == self.splits[second]:
             return
+        found = similarity(self._shingles(first), self._shingles(second)) if found is None else found
         earlier, later = sorted((first, second), key=lambda at: (self.splits[at], self.firsts[at]))
         self.leaked[later] = True
         pair = NearPair(int(self.firsts[earlier]), int(self.firsts[later]), found)

@@ -129,6 +129,11 @@ class RowIndex:
         """Return the hashed shingles of a row."""
         return frozenset(np.frombuffer(self._shingles[row], np.uint32).tolist())
 
+    def words(self, row: int) -> Array:
+        """Return the numbers of a row's words in order: [W] uint32."""
+        numbers = np.frombuffer(self._shingles[row], np.uint32)
+        return numbers[: (len(numbers) + 1) // 2]
+
     def shown(self, row: int) -> tuple[str, str, str]:
         """Return a row's source, the beginning of its text, and the beginning of its answer."""
         source, text, answer = json.loads(self._shown[row])
