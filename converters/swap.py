@@ -76,8 +76,9 @@ def swap_run(run: RunFolder, *, ungated: bool = False) -> dict[str, Any]:
 
     Raises:
         BudgetMissedError: gate A0 has not passed for these weights.
-        StageError: an input is missing, altered, or does not fit.
+        StageError: an input is missing, altered, or does not fit; the data was prepared after the training.
     """
+    run.require_trained_data()
     base, contract = run.path("onnx", "base.onnx"), run.path("onnx", "contract.json")
     merged, gate = run.path("merged"), run.path("parity", "a0.json")
     if not ungated:

@@ -50,9 +50,13 @@ def measure_a0(run: RunFolder, settings: ParitySettings, which: str = "best") ->
 
     Returns:
         The report; `facts["error_by_layer"]` holds dB by depth, `facts["merged_sha256"]` what it speaks for.
+
+    Raises:
+        StageError: a part is missing, or the data was prepared after the training.
     """
     from mlx_sentis.training.checkpoints import adapter_of
 
+    run.require_trained_data()
     recipe = read_json(run.path("recipe.json"))
     base, merged = open_model_folder(Path(recipe["model"]["path"])), run.path("merged")
     adapter = adapter_of(run.root, which)

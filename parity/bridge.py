@@ -25,9 +25,13 @@ def merge_run(run: RunFolder, which: str = "best") -> dict[str, Any]:
 
     Returns:
         Which checkpoint, how many modules, the size in bytes.
+
+    Raises:
+        StageError: no such checkpoint, or the data was prepared after the training.
     """
     from mlx_sentis.training.checkpoints import adapter_of
 
+    run.require_trained_data()
     recipe = read_json(run.path("recipe.json"))
     base, adapter = open_model_folder(Path(recipe["model"]["path"])), adapter_of(run.root, which)
     with run.stage("bridge", [*base.weight_files(), adapter.resolve(), run.path("recipe.json")]) as stage:

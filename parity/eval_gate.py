@@ -89,7 +89,8 @@ def gate_of(
     dataset = read_json(run.path("data", "dataset.json"))
     known = [tool.get("function", tool)["name"] for tool in dataset["tools"]]
     document = gate_document(gate, judged, refusal=decode([gate.refusal_id]), known_tools=known)
-    report = {key: document[key] for key in ("threshold", "tools", "tools_left_out", "calibration")}
+    kept = ("threshold", "youden_j", "remark", "tools", "tools_left_out", "calibration")
+    report = {key: document[key] for key in kept}
     return document, report | {"held_out": held_out_report(gate, on_held_out)}
 
 

@@ -16,8 +16,8 @@ def eval_log(document: Mapping[str, Any]) -> str:
     lines = [
         "# Held-out verdicts",
         "",
-        f"{document['rows_scored']} rows, new phrasings, answered through {document['runner']}; "
-        "paired exact McNemar, p < 0.05.",
+        f"{document['rows_scored']} rows answered through {document['runner']}; paired exact McNemar, p < 0.05.",
+        _sentence(document["wording"]),
     ]
     lines += _word_table({axis: found["word"] for axis, found in document["verdicts"].items()})
     lines += [line for remark in document["remarks"] for line in ("", f"**{_sentence(remark)}**")]
@@ -25,9 +25,33 @@ def eval_log(document: Mapping[str, Any]) -> str:
     lines += ["", "## Runtime gate", ""]
     if "why_not" in gate:
         return "\n".join([*lines, f"None was made: {gate['why_not']}."]) + "\n"
+    lines += [line for line in (f"**{_sentence(gate['remark'])}**", "") if gate.get("remark")]
     lines += ["Chosen on the calibration rows. On held-out rows, with the gate against without it:"]
     lines += _word_table({axis: found["verdict"]["word"] for axis, found in gate["held_out"].items()})
     return "\n".join(lines) + "\n"
+
+
+def wording_of(dataset: Mapping[str, Any]) -> str:
+    """Return what `dataset.json` found out about how far held-out rows are worded from the rows of other splits."""
+    near = dataset.get("near_duplicates")
+    if near is None:
+        return "how near the held-out rows are to trained ones was not looked at"
+    pairs, listed = near["leaks"]["count"], near["leaks"]["listed"]
+    held_out = sum("holdout" in (pair["earlier"]["split"], pair["later"]["split"]) for pair in listed)
+    if held_out or pairs > len(listed):
+        most = "at least " if pairs > len(listed) else ""
+        return (
+            f"not all are new phrasings: {most}{counted(held_out, 'pair')} of a held-out row and a row of another "
+            f"split say almost the same (data.near_duplicate = {near['threshold']:g}; data/report.md names them)"
+        )
+    if near["threshold"] >= 1:
+        return (
+            "no held-out text stands in another split; almost equal ones were not looked for (data.near_duplicate = 1)"
+        )
+    if not near["complete"]:
+        return "new phrasings as far as rows were compared; there were too many alike to compare all"
+    looked = f"data.near_duplicate = {near['threshold']:g}"
+    return f"new phrasings: none says almost the same as a row of another split ({looked})"
 
 
 def _word_table(words: Mapping[str, str]) -> list[str]:
@@ -66,7 +90,8 @@ def verdict_word(found: Mapping[str, Any] | Verdict) -> str:
 
 def closing_lines(document: Mapping[str, Any]) -> list[str]:
     """Return what the terminal says below the table of axes: remarks, the gap, the gate."""
-    lines = [_sentence(remark) for remark in document["remarks"]]
+    said = [*([document["wording"]] if "wording" in document else []), *document["remarks"]]
+    lines = [_sentence(text) for text in said]
     if "calibration" in document:
         lines += [gap_line(axis, document) for axis in GAP_AXES if document["calibration"][axis]["of"]]
     return lines + (gate_lines(document["gate"]) if "gate" in document else [])
@@ -85,6 +110,8 @@ def gate_lines(gate: Mapping[str, Any]) -> list[str]:
     left_out = f"; left out, as no calibration row wants them: {', '.join(gate['tools_left_out'])}"
     tools = f"{counted(len(gate['tools']), 'tool')}{left_out if gate['tools_left_out'] else ''}"
     lines = [f"gate.json: a call passes from a first-token margin of {gate['threshold']:.4g}; {tools}"]
+    if gate.get("remark"):
+        lines = [f"gate.json: {gate['remark']}; {tools}"]
     calibration = gate["calibration"]
     for axis in ("function_selection", "out_of_scope_rejection"):
         sides = (axis_line(calibration[side][axis]) for side in ("without_gate", "with_gate"))

@@ -17,7 +17,7 @@ from mlx_sentis.evaluation.generator import Answered, answers
 from mlx_sentis.evaluation.scoring import Answer, arguments_by_name, read_answer, score
 from mlx_sentis.evaluation.verdicts import verdicts
 from parity.eval_gate import Calibration, gate_of, read_calibration
-from parity.eval_words import eval_log
+from parity.eval_words import eval_log, wording_of
 from parity.runners.generators import Runner, Side, files_of, open_generator
 from weights_bridge.errors import StageError
 from weights_bridge.files import read_json, read_jsonl, write_json, write_text
@@ -78,12 +78,16 @@ def evaluate_run(
         verdicts per axis, remarks, the gate's effect, and every row's texts.
 
     Raises:
-        StageError: a file is missing or altered, or there is no held-out row.
+        StageError: a file is missing or altered, the data is not what was trained, or there is no held-out row.
     """
+    if not baseline:
+        run.require_trained_data()
     sides: dict[str, Side] = {"before": "base"} if baseline else SIDES
     inputs = [run.path("recipe.json"), run.path("data", "holdout.jsonl"), run.path("data", "dataset.json")]
     inputs += [path for side in sides.values() for path in files_of(run, runner, side)]
-    inputs += [path for path in [run.path("data", "calibration.jsonl")] if path.exists() and not baseline]
+    asked_too = run.path("data", "calibration.jsonl")
+    if not baseline and (asked_too.exists() or run.is_recorded(asked_too)):
+        inputs.append(asked_too)
     with run.stage("baseline" if baseline else "eval", list(dict.fromkeys(inputs))) as stage:
         held_out = _held_out(run, settings.eval.rows if rows is None else rows)
         calibration = Calibration([]) if baseline else read_calibration(run)
@@ -96,6 +100,7 @@ def evaluate_run(
         if baseline:
             _write(stage, run.path("eval", "baseline.json"), document)
             return document
+        document["wording"] = wording_of(read_json(run.path("data", "dataset.json")))
         document |= _gate(run, stage, calibration, said["after"], len(held_out), runner)
         document["rows"] = document.pop("rows")  # the long part last
         _write(stage, run.path("eval", "axes.json"), document)

@@ -168,6 +168,7 @@ def evaluate(run: RunFolder, settings: Settings, say: Say) -> None:
     from parity.eval_words import axis_line, closing_lines, verdict_word
     from parity.evaluate import evaluate_run
 
+    run.require_trained_data()
     if not any(row["expect"] for row in read_jsonl(run.path("data", "holdout.jsonl"))):
         say("not scored: no held-out row says which call is right (free text has no score)")
         return

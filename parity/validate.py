@@ -86,13 +86,16 @@ def validate_run(
         say: hears what is being done.
 
     Raises:
-        StageError: the final model is not there, or is older than the last training; a prompt cannot be rendered.
+        StageError: the final model is not there, or is older than the last training; the data was prepared after it;
+            a prompt cannot be rendered.
     """
+    run.require_trained_data()
     adapter = _adapter(run, runner, checkpoint)
     models = _base_and(run, adapter) if adapter is not None else _final(run, runner)
     target = run.path("outputs", "eval")
     require_ours(target)  # before a model is loaded
-    data = [path for path in (run.path("data", f"{split}.jsonl") for split in ("train", "holdout")) if path.exists()]
+    splits = [run.path("data", f"{split}.jsonl") for split in ("train", "holdout")]
+    data = [path for path in splits if path.exists() or run.is_recorded(path)]
     inputs = [run.path("recipe.json"), run.path("prompt_contract.json"), run.path("data", "dataset.json"), *data]
     with run.stage("validate", [*inputs, *models]) as stage:
         recipe = read_json(run.path("recipe.json"))

@@ -151,6 +151,8 @@ def edge_a_of_run(
     from parity.a0 import contract_results
     from parity.edge_a import measure_edge_a
 
+    if side == "tuned":
+        run.require_trained_data()
     recipe = read_json(run.path("recipe.json"))
     report = measure_edge_a(
         run.path("onnx", "base.onnx" if side == "base" else "model.onnx"),

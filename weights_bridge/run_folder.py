@@ -105,6 +105,27 @@ class RunFolder:
                 found.append(GateResult(f"file {name}", False, "altered", where=name, detail=detail))
         return found
 
+    def is_recorded(self, path: Path) -> bool:
+        """Tell whether the manifest has a file, or something in a folder, as an output; it may be gone."""
+        return bool(self._recorded_under([path], self.recorded_hashes()))
+
+    def stale(self) -> list[str]:
+        """Return the files of data and prompt contract that are others than those the last training read."""
+        trained = self.manifest()["stages"].get("train", {"inputs": {}})["inputs"]
+        now = self.recorded_hashes()
+        names = {name for name in [*trained, *now] if _decides_rows(name)} if trained else set()
+        return sorted(name for name in names if name in now and now[name] != trained.get(name))
+
+    def require_trained_data(self) -> None:
+        """Refuse to read data as that of a training which read other data: a held-out row may have been trained.
+
+        Raises:
+            StageError: the data was prepared after the training; the files are named.
+        """
+        if stale := self.stale():
+            hint = f"run `mlx-sentis train --data {self.root} --out {self.root}`, or restore the data it was trained on"
+            raise all_at_once(f"{self.root}: the data was prepared after the training:", stale, hint=hint)
+
     @contextmanager
     def stage(self, name: str, inputs: Iterable[Path] = (), *, seed: int | None = None) -> Iterator[Stage]:
         """Run one stage: check its inputs, time it, record its outputs.
@@ -120,7 +141,7 @@ class RunFolder:
         inputs = list(inputs)
         for path in inputs:
             bring_back(path)
-        if missing := [str(path) for path in inputs if not path.exists()]:
+        if missing := [str(path) for path in inputs if not path.exists() and not self.is_recorded(path)]:
             raise all_at_once(f"stage {name}: inputs are missing:", missing, hint="run the earlier stages first")
         if changed := self.altered(inputs):
             lines = [f"{result.where}: {result.detail or result.reason}" for result in changed]
@@ -169,6 +190,10 @@ def _files(paths: Iterable[Path]) -> list[Path]:
         else:
             found.append(path)
     return found
+
+
+def _decides_rows(name: str) -> bool:
+    return name == "prompt_contract.json" or (name.startswith("data/") and name.endswith(".jsonl"))
 
 
 def _is_hidden(path: Path) -> bool:

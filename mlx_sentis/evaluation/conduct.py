@@ -18,6 +18,7 @@ from mlx_sentis.evaluation.verdicts import Verdict
 REJECTION = "out_of_scope_rejection"
 CALLS = ("call", "broken")  # a call that was begun would have been made
 ALWAYS = "always calls"
+BEGINS = "always begins calls"
 NEVER = "never calls"
 
 
@@ -30,19 +31,26 @@ class Conduct:
         rows: answers in all.
         out_of_scope_calls: the same among rows that want no call.
         out_of_scope: how many rows want no call.
+        well_formed: answers that are one well-formed call.
     """
 
     calls: int
     rows: int
     out_of_scope_calls: int
     out_of_scope: int
+    well_formed: int
 
     @property
     def word(self) -> str:
-        """`always calls` (nothing out of scope is declined), `never calls`, or nothing to say."""
+        """`always calls` (nothing out of scope is declined), `never calls`, or nothing to say.
+
+        It is `always begins calls` where none of them is well-formed.
+        """
         if self.rows and not self.calls:
             return NEVER
-        return ALWAYS if self.out_of_scope and self.out_of_scope_calls == self.out_of_scope else ""
+        if not self.out_of_scope or self.out_of_scope_calls < self.out_of_scope:
+            return ""
+        return ALWAYS if self.well_formed else BEGINS
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -50,15 +58,18 @@ class Conduct:
             "rows": self.rows,
             "out_of_scope_calls": self.out_of_scope_calls,
             "out_of_scope": self.out_of_scope,
+            "well_formed": self.well_formed,
             "word": self.word,
         }
 
 
 def conduct_of(outcomes: Iterable[tuple[Mapping[str, Any], Answer]]) -> Conduct:
     """Count calls over rows that have a right answer."""
-    counted = [(row["expect"]["kind"] == "none", answer.kind in CALLS) for row, answer in outcomes if row["expect"]]
-    outside = [called for is_outside, called in counted if is_outside]
-    return Conduct(sum(called for _, called in counted), len(counted), sum(outside), len(outside))
+    counted = [(row["expect"]["kind"] == "none", answer.kind) for row, answer in outcomes if row["expect"]]
+    kinds = [kind for _, kind in counted]
+    outside = [kind in CALLS for is_outside, kind in counted if is_outside]
+    calls = sum(kind in CALLS for kind in kinds)
+    return Conduct(calls, len(kinds), sum(outside), len(outside), kinds.count("call"))
 
 
 def amended(found: Sequence[Verdict], before: Conduct, after: Conduct) -> list[Verdict]:
@@ -67,8 +78,8 @@ def amended(found: Sequence[Verdict], before: Conduct, after: Conduct) -> list[V
 
 
 def _amended(verdict: Verdict, before: Conduct, after: Conduct) -> Verdict:
-    if after.word == ALWAYS and before.out_of_scope_calls < before.out_of_scope:
-        return replace(verdict, word="regressed", rule=ALWAYS)
+    if after.word in (ALWAYS, BEGINS) and before.out_of_scope_calls < before.out_of_scope:
+        return replace(verdict, word="regressed", rule=after.word)
     if after.word == NEVER and verdict.word == "improved":
         return replace(verdict, word="not comparable", rule=NEVER)
     return verdict
@@ -83,7 +94,10 @@ def remarks(before: Conduct | None, after: Conduct | None) -> list[str]:
     """
     said = []
     for name, conduct in (("base", before), ("tuned", after)):
-        if conduct is not None and conduct.word == ALWAYS:
+        if conduct is not None and conduct.calls and not conduct.well_formed:
+            where = "everywhere" if conduct.calls == conduct.rows else "in places"
+            said.append(f"the {name} model begins a call {where}, none well-formed")
+        elif conduct is not None and conduct.word == ALWAYS:
             said.append(f"the {name} model always calls: it declines nothing that is out of scope")
         if conduct is not None and conduct.word == NEVER:
             trivial = ": that it declines what is out of scope is trivial and no merit" if conduct.out_of_scope else ""

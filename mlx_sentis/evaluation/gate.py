@@ -47,6 +47,10 @@ RULE = (
     "greatest Youden's J over the calibration rows: right tool called and passed, of rows that want a call, minus "
     "calls passed, of rows out of scope; candidates 0 and the middle of neighbouring scores; the lowest of equals"
 )
+NOTHING_SEPARATED = (
+    "nothing was separated: no threshold lets a greater share of right calls pass than of calls out of scope "
+    "(Youden's J is 0), so it is no gate to rely on"
+)
 LEAST_ROWS = 5  # of either kind: below, one row moves J by more than a fifth
 
 
@@ -89,8 +93,8 @@ class Gate:
         return is_known and margin is not None and margin >= self.threshold
 
     def gated(self, answer: Answer, margin: float | None) -> Answer:
-        """Return the answer as the game acts on it: a call that is held back is a refusal."""
-        return Answer("none") if answer.kind == "call" and not self.passes(answer, margin) else answer
+        """Return the answer as the game acts on it: what does not pass, broken calls and prose too, is a refusal."""
+        return answer if self.passes(answer, margin) else Answer("none")
 
 
 def first_token_margin(row: Array, refusal_id: int) -> float:
@@ -184,7 +188,8 @@ def effect_of(rows: Sequence[Judged], gate: Gate | None) -> dict[str, Axis]:
 
     Returns:
         `function_selection`: rows that want a call and get one of the right tool. `out_of_scope_calls`: rows out of
-        scope that get any well-formed call. `out_of_scope_rejection`: those that get none, begun ones counted as calls.
+        scope that get any well-formed call. `out_of_scope_rejection`: those that get none; without a gate a call that
+        was only begun counts as one, with a gate it is refused like all that does not pass.
     """
     selection, calls, rejection = Axis(), Axis(), Axis()
     for number, row in enumerate(rows):
@@ -221,6 +226,7 @@ def gate_document(gate: Gate, rows: Sequence[Judged], *, refusal: str, known_too
         "chosen_on": "calibration",
         "rule": RULE,
         "youden_j": round(youden, 6),
+        "remark": "" if youden > 0 else NOTHING_SEPARATED,
         "clearance": clearance,  # how far the nearest calibration score lies: a runtime may differ by less
         "calibration": {
             "rows": len(rows),

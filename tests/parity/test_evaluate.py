@@ -133,6 +133,23 @@ def test_a_model_that_always_calls_is_flagged_out_of_scope_even_when_it_chooses_
     assert "%" not in log and "4/4" not in log
 
 
+def test_broken_answers_everywhere_are_no_calls_and_the_gate_that_separates_nothing_says_so(
+    plant: Callable[[Say, Say], RunFolder],
+) -> None:
+    run = plant(right, lambda row: ('{"name": "open", "argum', 3.0))
+    text = call("eval", run.root, "-q").stdout
+    document, gate = (read_json(run.path("eval", f"{name}.json")) for name in ("axes", "gate"))
+    assert "The tuned model begins a call everywhere, none well-formed." in text.splitlines()
+    assert "always calls:" not in text
+    rejection = document["gate"]["held_out"]["out_of_scope_rejection"]
+    assert (rejection["without_gate"]["right"], rejection["with_gate"]["right"]) == (0, 4)
+    assert gate["calibration"]["with_gate"]["out_of_scope_rejection"]["right"] == 5
+    assert (gate["youden_j"], gate["clearance"]) == (0, None) and gate["remark"] == document["gate"]["remark"]
+    assert "gate.json: nothing was separated" in text and "a call passes" not in text
+    log = run.path("eval", "eval_log.md").read_text(encoding="utf-8")
+    assert "**Nothing was separated" in log and "was not looked at" in log  # the toy's data says nothing of wording
+
+
 def test_a_base_model_that_never_calls_gets_no_praise_for_declining(plant: Callable[[Say, Say], RunFolder]) -> None:
     run = plant(never_calls, right)
     text = call("eval", run.root, "-q").stdout

@@ -148,6 +148,39 @@ def test_a_model_from_before_the_last_training_is_not_the_final_one(altered_run:
         assert result.exit_code == 1 and "was made before the last train" in result.stderr
 
 
+def test_data_prepared_after_the_training_is_read_by_no_later_stage(altered_run: Alter, small_data: Path) -> None:
+    run = altered_run(lambda copy: None)
+    every = [path.read_text(encoding="utf-8").splitlines() for path in sorted(small_data.glob("*.jsonl"))]
+    rows = run.with_name("rows")  # one file: the splits are cut anew, so trained rows are held out
+    rows.mkdir()
+    shutil.copyfile(small_data / "tools.json", rows / "tools.json")
+    (rows / "all.jsonl").write_text("\n".join(line for lines in every for line in lines) + "\n", encoding="utf-8")
+    model = read_json(run / "recipe.json")["model"]["path"]
+    assert call("prepare", rows / "all.jsonl", "--model", model, "--out", run).exit_code == 0
+    before = {path: path.read_bytes() for path in (run / "eval").iterdir()}
+    for words in (("eval",), ("validate", "--yes"), ("bridge",), ("swap",)):
+        result = call(words[0], run, *words[1:])
+        assert result.exit_code == 1, words
+        assert "the data was prepared after the training" in result.stderr
+        assert "data/holdout.jsonl" in result.stderr and "mlx-sentis train --data" in result.stderr
+    result = call("parity", run)
+    assert result.exit_code == 3
+    assert result.output.count("the data was prepared after the training") >= 2  # gate A0 and edge A, tuned weights
+    assert {path: path.read_bytes() for path in (run / "eval").iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("words", "split"), [(("eval",), "holdout"), (("eval",), "calibration"), (("validate", "--yes"), "holdout")]
+)
+def test_a_recorded_split_that_is_gone_is_an_altered_run_and_not_a_run_without_it(
+    altered_run: Alter, words: tuple[str, ...], split: str
+) -> None:
+    run = altered_run(lambda copy: (copy / "data" / f"{split}.jsonl").unlink())
+    result = call(words[0], run, *words[1:])
+    assert result.exit_code == 1 and f"data/{split}.jsonl: recorded, not there" in result.stderr
+    assert not (run / "outputs").exists()
+
+
 def test_a_checkpoint_through_the_graph_is_wrong_use(copied: Path) -> None:
     result = call("validate", copied, "--runner", "onnx", "--checkpoint", "best", "--ood", "Go.")
     assert result.exit_code == 2 and "the graph holds the final weights only" in result.stderr

@@ -68,6 +68,40 @@ def test_a_deleted_file_inside_an_input_folder_is_refused_by_name(run: RunFolder
             pytest.fail("the stage must not run")
 
 
+def test_a_recorded_file_that_is_gone_is_an_altered_run_and_no_earlier_stage_that_was_not_run(run: RunFolder) -> None:
+    gone = run.path("data", "valid.jsonl")
+    gone.unlink()
+    assert run.is_recorded(gone) and not run.is_recorded(run.path("data", "holdout.jsonl"))
+    with pytest.raises(StageError, match=r"files changed since .*\n  data/valid\.jsonl: recorded, not there"):  # noqa: SIM117
+        with run.stage("eval", [gone]):
+            pytest.fail("the stage must not run")
+
+
+def prepare_again(run: RunFolder, **rows: str) -> None:
+    with run.stage("prepare") as stage:
+        for split, text in rows.items():
+            write_json(run.path("data", f"{split}.jsonl"), {"split": text})
+        write_json(run.path("data", "dataset.json"), rows)
+        stage.wrote(run.path("data"))
+
+
+def test_data_that_was_prepared_after_the_training_is_stale_by_name(run: RunFolder) -> None:
+    assert run.stale() == []  # nothing was trained
+    with run.stage("train", [run.path("data")]):
+        pass
+    run.require_trained_data()
+    prepare_again(run, train="train", valid="valid")  # the same rows
+    run.require_trained_data()
+    prepare_again(run, train="train", valid="other", holdout="new")
+    assert run.stale() == ["data/holdout.jsonl", "data/valid.jsonl"]
+    with pytest.raises(StageError, match=r"the data was prepared after the training:\n  data/holdout") as error:
+        run.require_trained_data()
+    assert "mlx-sentis train --data" in error.value.hint and "or restore" in error.value.hint
+    with run.stage("train", [run.path("data")]):
+        pass
+    run.require_trained_data()
+
+
 def test_a_missing_input_is_refused_by_name(run: RunFolder) -> None:
     with pytest.raises(StageError, match=r"inputs are missing:\n  .*gone\.json\n"):  # noqa: SIM117
         with run.stage("train", [run.path("gone.json"), run.path("data")]):

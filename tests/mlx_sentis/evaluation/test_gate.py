@@ -84,12 +84,31 @@ def test_a_score_that_is_the_threshold_passes_and_neighbouring_floats_are_kept_a
     assert gate.passes(Answer("call", "open"), high) and not gate.passes(Answer("call", "open"), 3.0)
 
 
-def test_a_call_held_back_is_a_refusal_and_other_answers_stay_as_they_are() -> None:
+def test_whatever_does_not_pass_is_a_refusal_by_the_documents_own_rule() -> None:
     gate = Gate(0, 5.0, ("open",))
     assert gate.gated(Answer("call", "open"), 4.9) == Answer("none")
     assert gate.gated(Answer("call", "open"), None) == Answer("none")
-    for answer in (Answer("call", "open"), Answer("broken"), Answer("prose"), Answer("none")):
-        assert gate.gated(answer, 5.0) == answer
+    assert gate.gated(Answer("call", "open"), 5.0) == Answer("call", "open")
+    for answer in (Answer("broken"), Answer("prose"), Answer("none")):
+        assert gate.gated(answer, 5.0) == Answer("none")
+
+
+def test_a_begun_call_out_of_scope_is_declined_with_the_gate_and_a_call_without_it() -> None:
+    rows = [*rows_of([9, 8], [], [2]), Judged(None, Answer("broken"), 7.0), Judged(None, Answer("none"), 0.0)]
+    gate = choose_gate(rows, 0)
+    assert (effect_of(rows, None)["out_of_scope_rejection"].right, len(rows[2:])) == (1, 3)
+    assert effect_of(rows, gate)["out_of_scope_rejection"].right == 3
+    found = gate_document(gate, rows, refusal="none", known_tools=["open"])
+    assert found["passes"].endswith("anything else is a refusal")
+    sides = [found["calibration"][side]["out_of_scope_rejection"]["right"] for side in ("without_gate", "with_gate")]
+    assert sides == [1, 3] and found["remark"] == ""
+
+
+def test_a_gate_that_separates_nothing_says_so() -> None:
+    rows = [Judged("open", Answer("broken"), 3.0), Judged(None, Answer("broken"), 2.0)]
+    found = gate_document(choose_gate(rows, 0), rows, refusal="none", known_tools=["open"])
+    assert (found["youden_j"], found["clearance"]) == (0, None)
+    assert found["remark"].startswith("nothing was separated")
 
 
 def test_the_order_of_the_rows_decides_nothing() -> None:
