@@ -19,6 +19,14 @@ DEEPEST = 64  # levels; schemas and arguments of real tools stay below ten
 TOO_DEEP = f"not usable JSON: nested deeper than {DEEPEST} levels"
 JSON_SPACE = " \t\n\r"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+COMPRESSED = {
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+    b"PK\x03\x04": "zip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+}
+LONGEST_NUMBER = 300  # digits; beyond a double's range, and far below what the interpreter refuses
 Item = tuple[int, dict[str, Any] | str | None]  # number from 1; an object, why there is none, or None for a blank line
 ARRAY_HINT = (
     'write one row per line: python -c "import json, sys; [print(json.dumps(r)) for r in json.load(open(sys.argv[1], '
@@ -45,12 +53,15 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
     """Open a file of text for reading, in bytes.
 
     Raises:
-        StageError: it cannot be read, or is UTF-16.
+        StageError: it cannot be read, is UTF-16, or is compressed.
     """
     try:
         with path.open("rb") as file:
-            if file.read(2) in UTF16_MARKS:
+            begin = file.read(8)
+            if begin.startswith(UTF16_MARKS):
                 raise StageError(f"{path}: UTF-16 text, wanted UTF-8", hint="save it again as UTF-8")
+            if packed := next((name for mark, name in COMPRESSED.items() if begin.startswith(mark)), None):
+                raise StageError(f"{path}: compressed ({packed}), wanted text in UTF-8", hint="unpack it first")
             file.seek(0)
             yield file
     except OSError as error:
@@ -99,7 +110,7 @@ def not_utf8(error: UnicodeDecodeError, raw: bytes) -> str:
 
 
 def loads(text: str) -> Any:
-    """Parse strict JSON: no NaN, no half surrogates, no nesting deeper than the interpreter can follow.
+    """Parse strict JSON: no NaN, no key twice, no half surrogates, no nesting deeper than the interpreter can follow.
 
     Raises:
         ValueError: the reason, in words for a user.
@@ -142,7 +153,24 @@ def _finite(text: str) -> float:
     return value
 
 
-DECODER = json.JSONDecoder(parse_constant=_no_constant, parse_float=_finite)
+def _whole(text: str) -> int:
+    if len(text) > LONGEST_NUMBER:
+        raise ValueError(f"not usable JSON: a number of {len(text)} digits")
+    return int(text)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for at, key in enumerate(keys) if key in keys[:at])
+        raise ValueError(f"not usable JSON: the key {twice!r} stands twice in one object")
+    return found
+
+
+DECODER = json.JSONDecoder(
+    parse_constant=_no_constant, parse_float=_finite, parse_int=_whole, object_pairs_hook=_object
+)
 
 
 def _depth(value: Any) -> int:

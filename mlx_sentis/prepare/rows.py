@@ -15,10 +15,11 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True)
 class ToolSet:
-    """What `tools.json` says: the instruction and the tools that all command rows of a folder share."""
+    """What `tools.json` says: instruction and tools, which all command rows of a folder share; and the file's name."""
 
     instruction: str = ""
     tools: list[dict[str, Any]] = field(default_factory=list)
+    file: str = ""
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,18 @@ from mlx_sentis.prepare.formats.containers import SUFFIXES, Part, check_format, 
 from mlx_sentis.prepare.formats.huggingface import is_dataset, open_dataset
 from mlx_sentis.prepare.formats.recognition import form_of_part, recognised
 from mlx_sentis.prepare.rows import Row, ToolSet, read_row
-from weights_bridge.errors import StageError, all_at_once, counted
+from weights_bridge.errors import StageError, UsedWronglyError, all_at_once, counted
 
 SPLITS = ("train", "valid", "calibration", "holdout")
 ALIASES = {"validation": "valid", "dev": "valid", "test": "holdout"}  # what others call them
 FORM_HINT = "`mlx-sentis prepare --help` and the README show the forms; format and map say what a file's own words mean"
+SKIP_HINT = "; --skip-bad leaves the rows out"
+HINTS = {  # words of a reason: how such a row is mended; the first that fits
+    "not UTF-8": "save the file again as UTF-8",
+    "is no JSON number": "write null where a value is missing, or leave the key out",
+    "not JSON": "write each row with a JSON library, one object per line",
+    "not usable JSON": "mend these lines: readers do not agree on what they say",
+}
 SAME_CAUSE = 4  # from so many on, rows of a file with one and the same fault are told in one line
 NO_MAP: Mapping[str, str] = MappingProxyType({})
 
@@ -138,11 +145,11 @@ def open_source(source: str | Path, style: str, *, format: str = "auto", mapping
         mapping: field to the column or key that holds it (`read_map`).
 
     Raises:
-        UsedWronglyError: no such format.
+        UsedWronglyError: no such format, or an empty name.
         StageError: no such source, or one that holds no rows, cannot be read, or has no column of that name.
     """
     check_format(format)
-    path = Path(source)
+    path = named_place(source)
     if not path.exists():
         sets = shipped_sets()
         if str(source) not in sets:
@@ -155,6 +162,22 @@ def open_source(source: str | Path, style: str, *, format: str = "auto", mapping
     name, why = recognised(parts["train"], forms["train"], format, mapping)
     is_single_file = list(parts) == ["train"] and (path.is_file() or is_dataset(path))
     return Source(str(source), name, why, parts, forms, is_single_file, shared, style, dict(mapping))
+
+
+def named_place(source: str | Path) -> Path:
+    """Return the path that a source's name would be.
+
+    Raises:
+        UsedWronglyError: the name is empty.
+        StageError: something is there that is neither a file nor a folder: a device, a pipe.
+    """
+    path = Path(source)
+    if not str(source).strip():
+        raise UsedWronglyError("DATA: the name is empty", hint="give a data file, a folder or a shipped set's name")
+    if path.exists() and not path.is_file() and not path.is_dir():
+        what = f"{source}: neither a file nor a folder"
+        raise StageError(what, hint="rows are read twice, so a device or a pipe will not do: write them to a file")
+    return path
 
 
 def _parts(path: Path, name: str, format: str) -> dict[str, Part]:
@@ -213,7 +236,9 @@ def bad_rows(name: str, faults: Sequence[Fault]) -> StageError:
             lines += map(str, same)
         else:
             lines.append(f"{same[0]} (and {counted(len(same) - 1, 'row')} below it)")
-    return all_at_once(f"{name}: {counted(len(faults), 'bad row')}, nothing was written:", lines, hint=FORM_HINT)
+    found = {next((hint for words, hint in HINTS.items() if words in reason), "") for _, reason in causes}
+    hint = "; ".join([*sorted(filter(None, found)), *([FORM_HINT] if "" in found else [])]) + SKIP_HINT
+    return all_at_once(f"{name}: {counted(len(faults), 'bad row')}, nothing was written:", lines, hint=hint)
 
 
 def split_files(folder: Path) -> dict[str, Path]:

@@ -156,10 +156,13 @@ def _require_rows(splits: Array, index: RowIndex, groups: int, shares: Mapping[s
         return
     texts = len(np.unique(index.texts[index.splits == TRAIN]))
     alike = groups < texts
-    what = f"{counted(texts, 'row')} with different texts" + (f" in {groups} groups that say the same" if alike else "")
+    what = "1 row" if texts == 1 else f"{texts} rows with different texts"
+    what += f" in {counted(groups, 'group')} that say the same" if alike else ""
     hint = "add rows, or give a folder with one file per split"
     hint += "; a higher data.near_duplicate makes smaller groups" if alike else ""
-    raise StageError(f"{what} are too few to cut: nothing left for {', '.join(empty)}", hint=hint)
+    raise StageError(
+        f"{what} {'is' if texts == 1 else 'are'} too few to cut: nothing left for {', '.join(empty)}", hint=hint
+    )
 
 
 def check_no_leak(index: RowIndex) -> None:

@@ -7,8 +7,8 @@ tool in signature form, and the answer rule; the answer is one JSON object per c
     set_light(state: on|off|dim) - set the light
     {"name": "set_light", "arguments": {"state": "dim"}}
 
-The serialisation is fixed: `name` before `arguments`, arguments in the schema's order, separators `, ` and `: `, real
-characters instead of escapes.
+The serialisation is fixed: `name` before `arguments`, arguments (and the keys of objects inside them) in the schema's
+order, separators `, ` and `: `, real characters instead of escapes.
 """
 
 from __future__ import annotations
@@ -171,12 +171,29 @@ def _checked(call: Call, tools: list[dict[str, Any]], where: str) -> Call:
     schemas = properties_of(by_name[call.name])
     parameters = by_name[call.name]["function"]["parameters"]
     if unknown := sorted(call.arguments.keys() - schemas.keys()):
-        raise ValueError(f"{where}.arguments: {call.name} has no {', '.join(unknown)}, known: {', '.join(schemas)}")
+        known = f"known: {', '.join(schemas)}" if schemas else "it takes no arguments"
+        raise ValueError(f"{where}.arguments: {call.name} has no {', '.join(unknown)}, {known}")
     if missing := [name for name in parameters.get("required", []) if name not in call.arguments]:
         raise ValueError(f"{where}.arguments: {call.name} wants {', '.join(missing)}")
     for name, value in call.arguments.items():
         _check_value(value, schemas[name], f"{where}.arguments.{name}")
-    return Call(call.name, {name: call.arguments[name] for name in schemas if name in call.arguments})
+    return Call(call.name, in_schema_order(call.arguments, parameters))
+
+
+def in_schema_order(value: Any, schema: Any) -> Any:
+    """Return a value with the keys of its objects in their schemas' order, at every depth.
+
+    Keys that a schema does not name come last, in their own order.
+    """
+    if not isinstance(schema, dict):
+        return value
+    if isinstance(value, list):
+        return [in_schema_order(item, schema.get("items")) for item in value]
+    properties = schema.get("properties")
+    if not isinstance(value, dict) or not isinstance(properties, dict):
+        return value
+    ordered = [*(key for key in properties if key in value), *(key for key in value if key not in properties)]
+    return {key: in_schema_order(value[key], properties.get(key)) for key in ordered}
 
 
 def _check_value(value: Any, schema: dict[str, Any], where: str) -> None:

@@ -24,7 +24,8 @@ def read(value: dict[str, Any], source: str, shared: ToolSet, style: str) -> Row
     """
     tools = tools_of(value) or shared.tools
     if not tools:
-        raise ValueError("a row with a call needs tools.json beside its file")
+        lacks = f"tools: {shared.file} lists none" if shared.file else "tools.json beside its file"
+        raise ValueError(f"a row with a call needs {lacks}")
     opening = system_turns(optional(value, "system") or shared.instruction, none_rule(style))
     calls = read_calls(value["call"], tools, "call")
     return Row([*opening, said("user", value["user"], "user"), called(calls)], tools, source)
@@ -50,6 +51,6 @@ def read_tool_set(path: Path) -> ToolSet:
     if not isinstance(instruction, str):
         raise StageError(f"{path}: instruction: found {name_of(instruction)}", hint=hint)
     try:
-        return ToolSet(instruction.strip(), normalised_tools(value.get("tools")))
+        return ToolSet(instruction.strip(), normalised_tools(value.get("tools")), path.name)
     except ValueError as error:
         raise StageError(f"{path}: {error}", hint=hint) from None

@@ -73,7 +73,7 @@ def part_of(file: Path, shown: str, name: str) -> Part:
 def _opened(file: Path, shown: str, name: str) -> Part:
     suffix = file.suffix.lower()
     if name in ("csv", "tsv") or (suffix in TABLES and name not in CONTAINERS):
-        return _table(file, shown, is_tabs=name == "tsv")
+        return _table(file, shown, is_tabs=name == "tsv" or (suffix in table.TAB_SUFFIXES and name != "csv"))
     if name == "text" and suffix not in JSONS:
         return _text(file, shown)
     if name == "auto" and suffix in TEXTS and not isinstance(_first(file), dict):  # rows are no text to train

@@ -50,8 +50,10 @@ def read_messages(value: Any, tools: list[dict[str, Any]], system: str = "", nam
     Raises:
         ValueError: the first thing that is wrong.
     """
-    if not isinstance(value, list) or not value:
-        raise ValueError(f"{name}: found {'an empty array' if value == [] else name_of(value)}, wanted an array")
+    if not isinstance(value, list):
+        raise ValueError(f"{name}: found {name_of(value)}, wanted an array")
+    if not value:
+        raise ValueError(f"{name}: found an empty array, wanted at least one message")
     messages = [_read_message(item, tools, f"{name}[{index}]") for index, item in enumerate(value)]
     roles = [message["role"] for message in messages]
     if "assistant" not in roles:
@@ -77,7 +79,8 @@ def _read_message(item: Any, tools: list[dict[str, Any]], where: str) -> Message
     given = item.get("role")
     role = ALIASES.get(given, given) if isinstance(given, str) else given
     if role not in ROLES:
-        raise ValueError(f"{where}.role: found {given!r}, wanted one of {', '.join([*ROLES, *ALIASES])}")
+        found = repr(given) if isinstance(given, str) else name_of(given)
+        raise ValueError(f"{where}.role: found {found}, wanted one of {', '.join([*ROLES, *ALIASES])}")
     content, calls = _content(item.get("content"), role, where), _calls(item, tools, where)
     if role != "assistant" and calls:
         raise ValueError(f"{where}.tool_calls: only the assistant calls tools")

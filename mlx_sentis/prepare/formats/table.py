@@ -70,12 +70,14 @@ def open_table(path: Path, *, tabs: bool = False) -> Table:
     Raises:
         StageError: it cannot be read, is empty, or its header is none.
     """
-    only_tabs = tabs or path.suffix.lower() in TAB_SUFFIXES
-    found = [(one, _header(path, one)) for one in (("\t",) if only_tabs else SEPARATORS)]
+    found = [(one, _header(path, one)) for one in (("\t",) if tabs else SEPARATORS)]
     # a quoted header is at fault when it is read with another table's separator
     separator, header = max(found, key=lambda one: len(one[1]) if isinstance(one[1], list) and len(one[1]) > 1 else 0)
     if isinstance(header, tuple):
         raise StageError(f"{path}:{header[0]}: {header[1]}", hint=HEADER_HINT)
+    if tabs and len(header) == 1 and (other := next((one for one in SEPARATORS[:2] if one in header[0]), None)):
+        hint = "name it .csv, or say --format csv"
+        raise StageError(f"{path}:1: no tab in the header, it is separated by {other!r}", hint=hint)
     columns = [cell.strip() or f"column {number}" for number, cell in enumerate(header, 1)]
     if twice := sorted({name for name in columns if columns.count(name) > 1}):
         raise StageError(f"{path}:1: the header names {', '.join(twice)} twice", hint=HEADER_HINT)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import codecs
+import gzip
 import json
+import lzma
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +16,13 @@ import pytest
 from mlx_sentis.prepare.masks import prepared_rows
 from mlx_sentis.prepare.rows import Row
 from mlx_sentis.prepare.sources import Fault, load_source, open_source
-from weights_bridge.errors import StageError
+from weights_bridge.errors import StageError, UsedWronglyError
 
 GOOD = {"messages": [{"role": "user", "content": "Geh über die Brücke"}, {"role": "assistant", "content": "ja"}]}
 LINE = json.dumps(GOOD, ensure_ascii=False).encode()
 
 
-def load(path: Path) -> list[Any]:
+def load(path: Path | str) -> list[Any]:
     return load_source(path, "system-block").splits["train"]
 
 
@@ -166,12 +170,74 @@ def test_utf_16_is_named(tmp_path: Path) -> None:
         ('{"prompt": "\\ud800", "completion": "a"}', "half a surrogate pair"),
         ('{"prompt": ' + "[" * 100 + "]" * 100 + "}", "nested deeper than 64"),
         ('{"prompt": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested deeper than 64"),
-        ('{"prompt": ' + "1" * 5000 + "}", "integer"),
+        ('{"prompt": ' + "1" * 5000 + "}", "a number of 5000 digits$"),
+        ('{"prompt": "a", "prompt": "b", "completion": "c"}', "the key 'prompt' stands twice in one object"),
+        ('{"prompt": "a", "completion": "c", "x": {"y": 1, "z": 2, "y": 1}}', "the key 'y' stands twice"),
     ],
 )
 def test_json_that_no_tokenizer_can_take_is_refused(jsonl: Any, line: str, reason: str) -> None:
-    with pytest.raises(StageError, match=reason):
+    with pytest.raises(StageError, match=re.compile(reason, re.MULTILINE)):
         load(jsonl([line, GOOD]))
+
+
+@pytest.mark.parametrize("source", ["", "  "])
+def test_an_empty_name_is_not_the_current_folder(source: str) -> None:
+    with pytest.raises(UsedWronglyError, match="the name is empty"):
+        load(source)
+
+
+def test_a_device_is_neither_a_file_nor_a_folder() -> None:
+    with pytest.raises(StageError, match=r"^/dev/null: neither a file nor a folder") as caught:
+        load("/dev/null")
+    assert "write them to a file" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (gzip.compress(LINE), "gzip"),
+        (bz2.compress(LINE), "bzip2"),
+        (lzma.compress(LINE), "xz"),
+        (b"PK\x03\x04rest", "zip"),
+    ],
+)
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv", "rows.txt", "rows.json"])
+def test_a_compressed_file_is_recognised(tmp_path: Path, name: str, data: bytes, kind: str) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(StageError, match=rf"{name}: compressed \({kind}\), wanted text in UTF-8"):
+        load(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("line", "says", "silent"),
+    [
+        ('{"prompt": NaN, "completion": "a"}', "write null where a value is missing", "--help"),
+        ('{"prompt": "a" "completion": "a"}', "write each row with a JSON library", "--help"),
+        ('{"prompt": "a", "prompt": "a", "completion": "a"}', "mend these lines", "--help"),
+        ('{"ask": "a"}', "--help", "UTF-8"),
+    ],
+)
+def test_the_hint_for_bad_rows_fits_the_reason_and_names_skip_bad(
+    jsonl: Any, line: str, says: str, silent: str
+) -> None:
+    with pytest.raises(StageError) as caught:
+        load(jsonl([GOOD, line]))
+    assert says in caught.value.hint
+    assert silent not in caught.value.hint
+    assert caught.value.hint.endswith("--skip-bad leaves the rows out")
+
+
+@pytest.mark.parametrize("content", [[], {"instruction": "Be brief."}, {"functions": [{"name": "f"}]}])
+def test_a_tools_json_without_tools_is_told_from_a_missing_one(jsonl: Any, content: Any) -> None:
+    jsonl([json.dumps(content)], "tools.json")
+    with pytest.raises(StageError, match=r"a row with a call needs tools: tools\.json lists none"):
+        load(jsonl([{"user": "go", "call": None}]))
+
+
+def test_a_tool_without_parameters_takes_no_arguments(jsonl: Any) -> None:
+    jsonl([json.dumps([{"name": "stop"}])], "tools.json")
+    with pytest.raises(StageError, match="stop has no x, it takes no arguments\n"):
+        load(jsonl([{"user": "go", "call": {"name": "stop", "arguments": {"x": 1}}}]))
 
 
 def test_a_byte_that_is_not_utf_8_is_named(tmp_path: Path) -> None:

@@ -152,6 +152,12 @@ def test_five_texts_give_every_split_one_and_three_are_too_few(indexed: Indexed)
         parts(rows[:3], indexed(rows[:3]))
 
 
+def test_one_row_is_too_few(indexed: Indexed) -> None:
+    rows = many()[:1]
+    with pytest.raises(StageError, match="^1 row is too few to cut: nothing left for valid, calibration, holdout"):
+        parts(rows, indexed(rows))
+
+
 def test_rows_that_all_say_the_same_cannot_be_cut_and_the_error_says_what_to_change(indexed: Indexed) -> None:
     rows = many()
     with pytest.raises(StageError, match="90 rows with different texts in 2 groups that say the same") as caught:

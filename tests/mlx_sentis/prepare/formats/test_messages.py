@@ -144,3 +144,29 @@ def test_tools_that_are_none_are_refused(tools: Any) -> None:
 @pytest.mark.parametrize("tools", [None, "", []])
 def test_a_row_without_tools_may_say_so(tools: Any) -> None:
     assert read(turns(DONE, tools=tools)).tools == []
+
+
+@pytest.mark.parametrize("given", [None, 5, ["user"]])
+def test_a_role_that_is_no_text_is_named_in_the_words_of_json(given: Any) -> None:
+    found = {type(None): "null", int: "a number", list: "an array"}[type(given)]
+    assert reason({"messages": [{"role": given, "content": "x"}]}).startswith(f"messages[0].role: found {found}, ")
+
+
+def test_an_empty_conversation_wants_a_message() -> None:
+    assert reason({"messages": []}) == "messages: found an empty array, wanted at least one message"
+    assert reason({"messages": {}}) == "messages: found an object, wanted an array"
+
+
+def test_objects_inside_arguments_are_ordered_by_their_schemas_too() -> None:
+    inner = {"type": "object", "properties": {"row": {"type": "integer"}, "column": {"type": "integer"}}}
+    properties = {"at": inner, "stops": {"type": "array", "items": inner}, "free": {"type": "object"}}
+    tools = [{"name": "go", "parameters": {"properties": properties}}]
+    at = {"column": 1, "note": "x", "row": 2}
+    arguments = {"free": {"b": 1, "a": 2}, "stops": [at, at], "at": at}
+    row = read(
+        turns({"role": "assistant", "tool_calls": [{"function": {"name": "go", "arguments": arguments}}]}, tools=tools)
+    )
+    ordered = '{"row": 2, "column": 1, "note": "x"}'
+    assert json.dumps(row.calls[0].arguments) == (
+        f'{{"at": {ordered}, "stops": [{ordered}, {ordered}], "free": {{"b": 1, "a": 2}}}}'
+    )

@@ -176,3 +176,15 @@ def test_what_pythons_writer_writes_is_read_back(
     found = list(source.rows("train"))
     assert [tuple(m["content"] for m in row.messages) for row in found if not isinstance(row, Fault)] == wanted
     assert len(found) + source.blank_lines.get("a.csv", 0) == len(cells)
+
+
+@pytest.mark.parametrize("separator", [",", ";"])
+def test_a_tsv_without_a_tab_names_its_separator(tmp_path: Path, separator: str) -> None:
+    text = separator.join(["instruction", "output"]) + "\n" + separator.join(["a", "b"]) + "\n"
+    with pytest.raises(
+        StageError, match=f"rows.tsv:1: no tab in the header, it is separated by '{separator}'"
+    ) as caught:
+        table(tmp_path, text, "rows.tsv")
+    assert caught.value.hint == "name it .csv, or say --format csv"
+    assert len(read(table(tmp_path, text, "rows.csv"))) == 1
+    assert len(read(table(tmp_path, text, "rows.tsv", format="csv"))) == 1
