@@ -41,11 +41,18 @@ class CausalLM:
         root = math.sqrt(self.folder.config["hidden_size"])
         return float(mx.array(root, mx.bfloat16).astype(mx.float32).item())  # pyright: ignore[reportArgumentType]
 
+    @property
+    def embedding_mend(self) -> float:
+        """What embeddings are multiplied by before the definition does: √H / bf16(√H) for Gemma 3, else 1."""
+        if self.folder.config["model_type"] != "gemma3_text":
+            return 1.0
+        return math.sqrt(self.folder.config["hidden_size"]) / self.inner_scale
+
     def embed(self, ids: mx.array) -> mx.array:
         """Return the input embeddings of token ids `[B, T]` as `[B, T, H]`, as `hidden` wants them."""
         embeddings = self.network.model.embed_tokens(ids)
-        if self.folder.config["model_type"] == "gemma3_text":  # the mend "embedding scale"
-            embeddings = embeddings * (math.sqrt(self.folder.config["hidden_size"]) / self.inner_scale)
+        if self.embedding_mend != 1.0:  # the mend "embedding scale"
+            embeddings = embeddings * self.embedding_mend
         return embeddings
 
     def hidden(self, embeddings: mx.array, cache: list[Any] | None = None) -> mx.array:
