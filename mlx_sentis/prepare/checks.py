@@ -6,7 +6,7 @@ the merged one. A changed template byte, pad id or stop id, a doubled BOS and a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,13 @@ from mlx_sentis.prepare.contract import GIVEN, make_contract, rows_of
 from mlx_sentis.prepare.masks import Prepared, TrainTurns, prepared_rows
 from mlx_sentis.prepare.rows import Row
 from mlx_sentis.prepare.too_long import Dropped
-from mlx_sentis.recipe import make_recipe
+from mlx_sentis.recipe import CLOCK_NOTE, make_recipe
 from mlx_sentis.templates import load_tokenizer
 from weights_bridge.compare import GateResult
 from weights_bridge.errors import StageError
 
 CONTEXT_BYTES = 16
+LONG, HASH_SHOWN = 64, 12  # characters that a message shows of a value, of a hash
 CHOSEN = (*GIVEN, "samples", "train_turns", "rendered")  # without these nothing can be rendered again
 NEEDED = ("id", "messages", "tools", "text", "ids", "prompt_tokens", "trained")
 
@@ -54,6 +55,13 @@ def check_contract(
     ]
 
 
+def broken_hint(recipe: Mapping[str, Any]) -> str:
+    """Return how a contract that does not hold is mended: preparing again helps unless the template reads the clock."""
+    if CLOCK_NOTE in recipe.get("notes", ()):
+        return "the template writes today's date: prepare with --template FILE, a copy of it with a fixed date"
+    return "prepare the data again"
+
+
 def _tokenizer(model: Path | Any) -> Any:
     return load_tokenizer(model) if isinstance(model, Path) else model
 
@@ -75,13 +83,22 @@ def _compared_field(field: str, found: Any, wanted: Any) -> GateResult:
     if found == wanted:
         return _field_result(field, True, "exact")
     if found is None or wanted is None:
-        return _field_result(field, False, "missing", f"found {found!r}, wanted {wanted!r}")
+        return _field_result(field, False, "missing", f"found {_brief(found)}, wanted {_brief(wanted)}")
     name = field.rpartition(".")[2]
     if name in ("rendered", "answer", "sample_answer", "probe_answer", "decoded"):
         return _field_result(field, False, "altered", _byte_difference(found, wanted))
     if name == "ids":
         return _field_result(field, False, "altered", _id_difference(found, wanted))
-    return _field_result(field, False, "altered", f"found {found!r}, wanted {wanted!r}")
+    if name.endswith("sha256") and isinstance(found, str) and isinstance(wanted, str):
+        return _field_result(field, False, "altered", f"found {found[:HASH_SHOWN]}…, wanted {wanted[:HASH_SHOWN]}…")
+    if isinstance(found, str) and isinstance(wanted, str) and max(len(found), len(wanted)) > LONG:
+        return _field_result(field, False, "altered", _text_difference(found, wanted))
+    return _field_result(field, False, "altered", f"found {_brief(found)}, wanted {_brief(wanted)}")
+
+
+def _brief(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 2 * LONG else f"{text[:LONG]}… ({len(text)} characters)"
 
 
 def _field_result(field: str, passed: bool, reason: str, detail: str = "") -> GateResult:

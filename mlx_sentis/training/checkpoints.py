@@ -81,6 +81,6 @@ def adapter_of(run: Path, which: str = "best") -> Path:
     path = run / "checkpoints" / which / ADAPTER
     if not path.is_file():
         known = sorted(folder.name for folder in (run / "checkpoints").glob("[!.]*") if (folder / ADAPTER).is_file())
-        hint = f"known: {', '.join(known)} (bridge --checkpoint)" if known else "run `mlx-sentis train` first"
+        hint = f"known: {', '.join(known)}" if known else "run `mlx-sentis train` first"
         raise StageError(f"{path}: no such checkpoint", hint=hint)
     return path

@@ -33,7 +33,8 @@ def ood_prompts(
         answers: where replies come from; standard input by default.
 
     Raises:
-        UsedWronglyError: an empty prompt, a file that is not there, or `default` beside others.
+        UsedWronglyError: an empty prompt, a file that is not there, a folder, a NUL character, or `default` beside
+            others.
         StageError: a file without prompts.
     """
     if given:
@@ -67,8 +68,12 @@ def _given(given: Sequence[str]) -> list[str] | None:
 def _prompts_of(value: str) -> list[str]:
     if not value.strip():
         raise UsedWronglyError("--ood: found an empty prompt", hint=f"give a text, a file, or {DEFAULT}")
-    path = Path(value) if len(value) < 1024 and "\n" not in value else None
-    if path is None or not path.is_file():
+    if "\0" in value:
+        raise UsedWronglyError(f"--ood {value!r}: the text has a NUL character", hint="give a text without it")
+    path = Path(value) if "\n" not in value else None
+    if path is not None and _is(path, Path.is_dir):
+        raise UsedWronglyError(f"--ood {value}: is a folder", hint="give a file in it, or a prompt as a text")
+    if path is None or not _is(path, Path.is_file):
         if path is not None and path.suffix in FILES and " " not in value:
             raise UsedWronglyError(f"--ood {value}: no such file", hint="give an existing file, or a prompt as a text")
         return [value]
@@ -76,6 +81,14 @@ def _prompts_of(value: str) -> list[str]:
     if not found:
         raise StageError(f"{path}: no prompt in it", hint="one prompt a line")
     return found
+
+
+def _is(path: Path, kind: Callable[[Path], bool]) -> bool:
+    """Tell whether there is such a file or folder; what is too long for a name is a text."""
+    try:
+        return kind(path)
+    except OSError:
+        return False
 
 
 def _text(path: Path) -> list[str]:

@@ -189,3 +189,18 @@ def test_another_template_fails_the_rows(rows: list[dict[str, Any]], gemma: Any)
 
 def test_no_rows_is_no_pass(gemma: Any) -> None:
     assert [result.reason for result in check_rows([], gemma.tokenizer, gemma.recipe)] == ["nothing compared"]
+
+
+def test_a_failure_shows_what_a_person_reads_and_no_whole_hash_or_base64(run: Path, tmp_path: Path) -> None:
+    contract = read_json(run / "prompt_contract.json")
+    change = CHANGES["a space in the prompt"]
+    merged = edited(run / "merged", change[0], change[1], tmp_path)
+    results = [result for result in check_contract(merged, contract) if not result.passed]
+    assert {"rendered_base64", "rendered_sha256", "template_sha256"} <= {result.where for result in results}
+    assert max(len(result.detail) for result in results) < 200
+    (digest,) = [result.detail for result in results if result.where == "rendered_sha256"]
+    assert digest.endswith(f"wanted {contract['rendered_sha256'][:12]}…")
+    (coded,) = [result.detail for result in results if result.where == "rendered_base64"]
+    assert coded.startswith("character ")
+    stripped = {key: value for key, value in contract.items() if key != "tokenizer_vectors"}
+    assert all(len(result.detail) < 200 for result in check_contract(run / "merged", stripped) if not result.passed)

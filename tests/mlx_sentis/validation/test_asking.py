@@ -43,6 +43,19 @@ def test_a_file_that_is_not_there_is_no_prompt() -> None:
     assert given("What is in prompts.txt") == ["What is in prompts.txt"]
 
 
+def test_a_text_too_long_for_a_files_name_is_a_prompt() -> None:
+    for text in ("Walk to the mill and " * 15, "x" * 300, "a/" * 3000):
+        assert given(text) == [text]
+
+
+def test_folders_and_nul_characters_are_no_prompts(tmp_path: Path) -> None:
+    with pytest.raises(UsedWronglyError, match="is a folder"):
+        given(str(tmp_path))
+    for text in ("a\0b", "a\nb\0"):
+        with pytest.raises(UsedWronglyError, match="NUL character"):
+            given(text)
+
+
 def test_empty_texts_and_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("\n \n")
     with pytest.raises(StageError, match="no prompt in it"):
