@@ -6,6 +6,7 @@ an assistant's words.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from weights_bridge.model_folder import layer_kinds, open_model_folder
 
 SCHEMA = "mlx-sentis/recipe/1"
 USER = {"role": "user", "content": "Where is the mill?"}
+CLOCK_NOTE = "the template writes today's date: rows rendered on another day differ; --template fixes it"
+CLOCK = re.compile(r"strftime_now\([^()]*\)")
 PREPROCESSORS = ("preprocessor_config.json", "processor_config.json")
 ANSWERS = ("By the river", "Over there!")  # no common beginning and no common end
 SAMPLE_TOOL = {
@@ -198,10 +201,13 @@ def adds_a_system_turn(tokenizer: Any) -> bool:
     """Tell whether the template opens a conversation with words that no message brought.
 
     What stands before the first user turn and before the second one ends alike (the header of a user turn); the rest
-    of the first opening may be added tokens (a begin token), not words.
+    of the first opening may be added tokens (a begin token) or today's date, which is empty here, not words.
     """
     first, answer, second = USER, {"role": "assistant", "content": ANSWERS[0]}, {"role": "user", "content": "And now?"}
     text = render(tokenizer, [first, answer, second])
+    if CLOCK.search(template := _named_templates(tokenizer)["default"]):
+        timeless = CLOCK.sub("''", template)
+        text = tokenizer.apply_chat_template([first, answer, second], chat_template=timeless, tokenize=False)
     opening, _, rest = text.partition(first["content"])
     between = rest.partition(answer["content"])[2].partition(second["content"])[0]
     words = opening.removesuffix(common_ending(opening, between))
@@ -276,5 +282,5 @@ def template_notes(tokenizer: Any) -> list[str]:
         begin = tokenizer.bos_token
         notes.append(f"the tokenizer would begin a text with {begin}, the template does not: no row has one")
     if any("strftime_now" in text for text in _named_templates(tokenizer).values()):
-        notes.append("the template writes today's date: rows rendered on another day differ; --template fixes it")
+        notes.append(CLOCK_NOTE)
     return notes

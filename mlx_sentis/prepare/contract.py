@@ -19,7 +19,7 @@ from mlx_sentis.templates import adds_bos
 from weights_bridge.errors import StageError
 from weights_bridge.files import sha256_of_text
 
-SCHEMA = "mlx-sentis/prompt_contract/2"
+SCHEMA = "mlx-sentis/prompt_contract/3"
 GIVEN = ("kind", "messages", "tools")  # of a sample: chosen from the data, the rest follows
 KINDS = (
     "call",
@@ -31,8 +31,17 @@ KINDS = (
 )  # the first of them that the data has leads the contract
 ESCAPES = 'only ", \\ and control characters are escaped; every other character is written as itself'
 # A call in whose text key order, spacing and escapes all show: its schema's order is not the alphabet's.
-PROBE_ARGUMENTS = {"text": 'a "b" \\ é 橋 {x}\n', "count": 3, "share": 0.5, "lit": True}
-PROBE_TYPES = {"text": "string", "count": "integer", "share": "number", "lit": "boolean"}
+PROBE_ARGUMENTS = {
+    "text": 'a "b" \\ é 橋 {x}\n',
+    "count": 3,
+    "share": 0.5,
+    "lit": True,
+    "spot": {"row": 2, "column": 1},
+}
+PROBE_TYPES = {"text": "string", "count": "integer", "share": "number", "lit": "boolean", "spot": "object"}
+SPOT_SCHEMA = {"type": "object", "properties": {"row": {"type": "integer"}, "column": {"type": "integer"}}}
+IN_SCHEMA_ORDER = (*PROBE_TYPES, *PROBE_ARGUMENTS["spot"])
+IN_SORTED_ORDER = ("count", "lit", "share", "spot", "column", "row", "text")
 PROBE_TOOL = {
     "type": "function",
     "function": {
@@ -40,7 +49,7 @@ PROBE_TOOL = {
         "description": "Write on a sign.",
         "parameters": {
             "type": "object",
-            "properties": {name: {"type": kind} for name, kind in PROBE_TYPES.items()},
+            "properties": {name: {"type": kind} for name, kind in PROBE_TYPES.items()} | {"spot": SPOT_SCHEMA},
             "required": list(PROBE_TYPES),
         },
     },
@@ -177,12 +186,12 @@ def _probe_answer(tokenizer: Any, style: str) -> str:
 
 
 def key_order(answer: str) -> str:
-    """Return `schema`, `sorted` or `template`: in which order the probe's arguments stand in a text."""
-    places = {name: answer.find(name) for name in PROBE_TYPES}
-    found = sorted(places, key=lambda name: places[name])
+    """Return `schema`, `sorted` or `template`: in which order the probe's keys stand in a text, at both depths."""
+    places = {name: answer.find(name) for name in IN_SCHEMA_ORDER}
+    found = tuple(sorted(places, key=lambda name: places[name]))
     if min(places.values()) < 0:
         return "template"
-    return "schema" if found == list(PROBE_TYPES) else "sorted" if found == sorted(PROBE_TYPES) else "template"
+    return {IN_SCHEMA_ORDER: "schema", IN_SORTED_ORDER: "sorted"}.get(found, "template")
 
 
 def rows_of(contract: Mapping[str, Any]) -> dict[str, Row]:

@@ -14,8 +14,10 @@ from mlx_sentis.prepare.sanity import spread
 from mlx_sentis.prepare.sources import SPLITS
 from mlx_sentis.prepare.splits import repeats
 from mlx_sentis.prepare.survey import LeftOut, Survey
+from mlx_sentis.prepare.tools import NONE
 from mlx_sentis.prepare.writing import Tally
 from weights_bridge.compare import Array
+from weights_bridge.errors import counted
 from weights_bridge.settings import DataSettings
 
 SCHEMA = "mlx-sentis/dataset/1"
@@ -24,7 +26,12 @@ NAMED = 12  # tools that one note names
 
 
 def dataset_facts(
-    survey: Survey, tally: Tally, settings: DataSettings, name: str, positions: int | None
+    survey: Survey,
+    tally: Tally,
+    settings: DataSettings,
+    name: str,
+    positions: int | None,
+    notes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return `dataset.json`.
 
@@ -34,6 +41,7 @@ def dataset_facts(
         settings: how the data was shaped.
         name: what the source is called.
         positions: how many tokens the model can see, None where its files do not say.
+        notes: what is to be said of the model.
     """
     twice, contradictions = repeats(survey.index, survey.splits)
     lengths = lengths_by_split(survey, tally)
@@ -62,7 +70,15 @@ def dataset_facts(
         "findings": [finding.as_json() for finding in survey.sanity.findings()],
         "languages": survey.languages.as_json(),
         "edited_turns": tally.edited_turns,
-        "notes": [*survey.notes, *missing_classes(survey, tally), *_mark_notes(tally)],
+        "notes": [
+            *survey.notes,
+            *missing_classes(survey, tally),
+            *lost_classes(survey, tally),
+            *unused_tools(survey, tally),
+            *unscored_rows(tally),
+            *_mark_notes(tally),
+            *notes,
+        ],
     }
 
 
@@ -131,6 +147,29 @@ def missing_classes(survey: Survey, tally: Tally) -> list[str]:
             sorted(held - trained), "held out, but no training row has it", "are held out, but no training row has"
         ),
     ]
+
+
+def lost_classes(survey: Survey, tally: Tally) -> list[str]:
+    """Name classes whose rows were all left out."""
+    every = class_counts(survey, np.ones(len(survey.index), bool))
+    kept = class_counts(survey, tally.tokens > 0)
+    lost = set().union(*every.values()) - set().union(*kept.values())
+    return _named(sorted(lost), "all its rows were left out", "were all left out, every row of")
+
+
+def unused_tools(survey: Survey, tally: Tally) -> list[str]:
+    """Name tools that no row calls, or say that none calls any."""
+    names = {tool["function"]["name"] for tool in tally.tools}
+    if names and not tally.called and set().union(*class_counts(survey, tally.tokens > 0).values()) == {NONE}:
+        return ["every row's right answer is no call: the model learns to call nothing"]
+    unused = sorted(names - tally.called) if tally.called else []
+    return _named(unused, "a tool that no row calls", "are tools, and no row calls")
+
+
+def unscored_rows(tally: Tally) -> list[str]:
+    """Say how many held-out rows have several calls as their answer, which no single right answer stands for."""
+    rows = counted(tally.several_calls, "held-out row")
+    return [f"{rows} with several calls in one answer: `eval` cannot score them"] if tally.several_calls else []
 
 
 def _classes(counts: Iterable[str]) -> set[str]:

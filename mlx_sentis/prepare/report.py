@@ -20,7 +20,7 @@ def report_text(facts: Mapping[str, Any]) -> str:
         f"# Data: {facts['source']}",
         f"Read as `{facts['format']['name']}` ({facts['format']['why']}).",
         *_size_parts(facts),
-        "## Rows by class\n\n`none` is a row whose right answer is no call, `text` one without tools.",
+        "## Rows by class\n\n`none` is a row whose right answer is no call, `text` one whose last turn is prose.",
         table(["class", *facts["splits"]], _class_rows(facts)),
         *text_parts(facts),
         *section("To look at", _things_to_look_at(facts)),

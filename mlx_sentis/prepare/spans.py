@@ -31,6 +31,10 @@ from weights_bridge.errors import StageError
 OPEN, CLOSE = "\uf5a0", "\uf5a1"
 MARKS = re.compile(f"([{OPEN}{CLOSE}])")
 CHANGED = "sentinels change the render: the template edits the assistant's text, so no span is certain"
+HEADER_HINT = (
+    "end prompts with it in the template, {% if add_generation_prompt %}HEADER{% endif %}, and give that with "
+    "--template FILE"
+)
 THOUGHT = "<think>"
 # A conversation with an answer in the middle and one at the end; nothing in it can be trimmed or taken for a thought.
 OWN = (
@@ -103,13 +107,26 @@ class SpanFinder:
         stops: the texts of the stop tokens.
 
     Raises:
-        StageError: the model has no template.
+        StageError: the model has no template, or one that opens answers with a header that no prompt ends in.
     """
 
     def __init__(self, tokenizer: Any, style: str, stops: Sequence[str]) -> None:
         self.tokenizer, self.style = tokenizer, style
         self.stop = re.compile("|".join(map(re.escape, stops)) or "(?!)")
+        self.asks_nothing = False
         self.frames = [self._own_frame(Conversation(list(OWN)), index) for index in (1, 3)]  # middle, last
+        self.asks_nothing = self._asks_nothing()
+        for frame in filter(None, self.frames):
+            if self.asks_nothing and frame[0].strip():
+                raise StageError(_header_fault(frame[0]), hint=HEADER_HINT)
+
+    def _asks_nothing(self) -> bool:
+        """Tell whether the template ends a prompt as it ends any user turn, whatever `add_generation_prompt` says."""
+        question = Conversation(list(OWN[:1]))
+        try:
+            return self._render(question, prompt=True) == self._render(question)
+        except ValueError:  # it refuses a bare question: the rows will tell
+            return False
 
     def find(
         self, conversations: Sequence[Conversation], *, last_only: bool = False
@@ -204,6 +221,8 @@ class SpanFinder:
             if bare != text or len(spans) != 1:
                 continue
             opened, closed = spans[0]
+            if self.asks_nothing and (header := text[len(prompt) : opened]).strip() and not message.get("tool_calls"):
+                raise ValueError(_header_fault(header))
             if text[opened : len(prompt)].strip() not in ("", THOUGHT):  # a prompt may open the thoughts
                 raise ValueError(_prompt_fault(text, prompt, index))
             is_edited = not message.get("tool_calls") and not text[:closed].endswith(message["content"])
@@ -293,6 +312,11 @@ def common_length(first: str, second: str) -> int:
     """Return how many characters two texts begin with alike."""
     shorter = min(len(first), len(second))
     return next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), shorter)
+
+
+def _header_fault(header: str) -> str:
+    what = "which no prompt ends in (the template leaves add_generation_prompt aside): it would be trained"
+    return f"the chat template opens every answer with {header!r}, {what}"
 
 
 def _prompt_fault(text: str, prompt: str, index: int) -> str:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from mlx_sentis.prepare.contract import make_contract
-from mlx_sentis.prepare.facts import dataset_facts, lengths_by_split
+from mlx_sentis.prepare.facts import dataset_facts, lengths_by_split, unscored_rows
 from mlx_sentis.prepare.plots import plot_lengths
 from mlx_sentis.prepare.report import report_text
 from mlx_sentis.prepare.survey import Survey, silent, surveyed
 from mlx_sentis.prepare.workers import Preparer, prepared_batches, workers_for
-from mlx_sentis.prepare.writing import write_splits
+from mlx_sentis.prepare.writing import Tally, write_splits
+from mlx_sentis.recipe import CLOCK_NOTE
 from mlx_sentis.templates import load_tokenizer
-from weights_bridge.errors import StageError
+from weights_bridge.errors import StageError, counted
 from weights_bridge.files import folder_written_whole, write_json, write_text
 from weights_bridge.settings import DataSettings
 
@@ -56,23 +57,45 @@ def prepare_data(
         _no_empty_folders(out),
         folder_written_whole(out / "data") as folder,
     ):
-        return _write(survey, preparer, model, folder, out / "prompt_contract.json", _name(source), bar)
+        return _write(survey, preparer, model, folder, out / "prompt_contract.json", _name(source), bar, say)
 
 
 def _write(
-    survey: Survey, preparer: Preparer, model: Path, folder: Path, contract_file: Path, name: str, bar: bool
+    survey: Survey,
+    preparer: Preparer,
+    model: Path,
+    folder: Path,
+    contract_file: Path,
+    name: str,
+    bar: bool,
+    say: Callable[[str], None],
 ) -> dict[str, Any]:
     recipe, settings = preparer.recipe, preparer.settings
     workers = workers_for(len(survey.index))
     with closing(prepared_batches(survey.rows(bar=bar), preparer, model, _template_file(recipe), workers)) as batches:
         tally = write_splits(batches, survey, folder, skip_bad=settings.skip_bad)
-    facts = dataset_facts(survey, tally, settings, name, recipe.get("constants", {}).get("max_positions"))
+    clock = [note for note in recipe.get("notes", ()) if note == CLOCK_NOTE]
+    facts = dataset_facts(survey, tally, settings, name, recipe.get("constants", {}).get("max_positions"), clock)
+    _tell(tally, [*unscored_rows(tally), *clock], settings, say)
     contract = make_contract(tally.samples.rows, preparer.tokenizer, recipe, train_turns=settings.train_turns)
     write_json(folder / "dataset.json", facts)
     plot_lengths(lengths_by_split(survey, tally), settings.max_tokens, folder / "lengths.png")
     write_text(folder / "report.md", report_text(facts))
     write_json(contract_file, contract)
     return facts
+
+
+def _tell(tally: Tally, notes: Sequence[str], settings: DataSettings, say: Callable[[str], None]) -> None:
+    """Say what was left out or cut in the second reading, and what else nobody should miss."""
+    over = f"of more than {settings.max_tokens} tokens (data.max_tokens)"
+    if tally.bad.total:
+        say(f"{counted(tally.bad.total, 'row')} that cannot be trained left out, the first: {tally.bad.listed[0]}")
+    if tally.dropped.total:
+        say(f"{counted(tally.dropped.total, 'row')} {over} left out, the first: {tally.dropped.listed[0]}")
+    if tally.cut_rows:
+        say(f"{counted(tally.cut_rows, 'row')} {over}: their prompts were cut on the left")
+    for note in notes:
+        say(note)
 
 
 def tokenizer_of(model: Path, recipe: Mapping[str, Any]) -> Any:

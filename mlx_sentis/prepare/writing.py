@@ -15,7 +15,7 @@ import numpy as np
 
 from mlx_sentis.prepare.contract import Samples
 from mlx_sentis.prepare.marks import MarkTally
-from mlx_sentis.prepare.rows import Row
+from mlx_sentis.prepare.rows import Row, calls_of
 from mlx_sentis.prepare.sources import SPLITS, Fault
 from mlx_sentis.prepare.splits import TRAIN
 from mlx_sentis.prepare.survey import LeftOut, Survey
@@ -44,6 +44,8 @@ class Tally:
         samples: rows for the prompt contract.
         tools: every tool once, in order of appearance.
         files: split to the SHA-256 of its file.
+        called: names of the tools that some turn of a row calls.
+        several_calls: held-out rows whose last turn makes several calls.
     """
 
     tokens: Array
@@ -57,6 +59,8 @@ class Tally:
     samples: Samples = field(default_factory=Samples)
     tools: list[dict[str, Any]] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
+    called: set[str] = field(default_factory=set)
+    several_calls: int = 0
 
 
 class SplitFile:
@@ -104,6 +108,7 @@ def write_splits(batches: Iterable[tuple[list[Row], Batch]], survey: Survey, fol
         for rows, batch in batches:
             writer.take(rows, batch, files)
         writer.raise_faults()
+        writer.require_rows(files)
         writer.tally.files = {split: file.finish() for split, file in files.items()}
     writer.tally.tools = list(writer.tools.values())
     return writer.tally
@@ -145,6 +150,8 @@ class _Writer:
         tally.trained[SPLITS[place]] = tally.trained.get(SPLITS[place], 0) + line.trained_tokens
         tally.edited_turns += line.edited_turns
         tally.cut_rows += line.cut_tokens > 0
+        tally.called.update(call.name for message in row.messages for call in calls_of(message))
+        tally.several_calls += SPLITS[place] == "holdout" and len(row.calls) > 1
         if place == TRAIN:
             (self._spare if line.cut_tokens else tally.samples).see(row)
         if row.tools is not self._known:  # rows of one file share their list
@@ -167,3 +174,21 @@ class _Writer:
             gone = [*self.tally.bad.listed, *self.tally.dropped.listed]
             hint = f"the first that was left out: {gone[0]}" if gone else "add rows"
             raise StageError(f"{self.survey.source.name}: no training row is left, nothing was written", hint=hint)
+
+    def require_rows(self, files: Mapping[str, SplitFile]) -> None:
+        """Require that no split lost all its rows: it would be missing where it is needed.
+
+        Raises:
+            StageError: one did.
+        """
+        counts = self.survey.counts()
+        empty = [split for split, file in files.items() if not file.rows and counts[split]]
+        if empty:
+            gone = [*self.tally.bad.listed, *self.tally.dropped.listed]
+            hint = f"the first that was left out: {gone[0]}"
+            hint += (
+                "; a higher data.max_tokens keeps long rows, data.too_long=left cuts them"
+                if self.tally.dropped.total
+                else ""
+            )
+            raise StageError(f"nothing left for {', '.join(empty)}: all of its rows were left out", hint=hint)

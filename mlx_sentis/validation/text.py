@@ -125,14 +125,14 @@ def ids_of_texts(
     Raises:
         StageError: the contract is broken, or a text cannot be rendered (a special token in it, for example).
     """
-    from mlx_sentis.prepare.checks import check_contract
+    from mlx_sentis.prepare.checks import broken_hint, check_contract
     from mlx_sentis.prepare.masks import Prepared, prepared_rows
     from mlx_sentis.prepare.rows import Row as Read
     from mlx_sentis.prepare.stage import tokenizer_of
 
     tokenizer = tokenizer_of(model, recipe)
     if failed := [str(result) for result in check_contract(tokenizer, contract, recipe) if not result.passed]:
-        raise all_at_once("the prompt contract does not hold:", failed, hint="prepare the data again")
+        raise all_at_once("the prompt contract does not hold:", failed, hint=broken_hint(recipe))
     plain = is_plain(contract["messages"])
     system = [message for message in contract["messages"][:1] if message["role"] == "system"]
     rows = [Read(_turns(text, system, plain), contract["tools"], f"prompt {n}") for n, text in enumerate(texts, 1)]

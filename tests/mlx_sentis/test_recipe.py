@@ -299,3 +299,4 @@ def test_generation_markers_and_a_date_in_the_template_are_told(
     found = make_recipe(toy)
     assert found["template"]["generation_markers"] is marked
     assert any("writes today's date" in note for note in found["notes"]) is dated
+    assert not any("adds a system turn" in note for note in found["notes"])  # the date is no turn

@@ -93,7 +93,8 @@ def test_the_system_block_fixes_order_spacing_and_escapes_of_a_call(llama: Any) 
     written = contract["tool_serialisation"]
     assert written["probe_call"] == PROBE_CALL
     assert written["probe_answer"] == (
-        r'{"name": "set_sign", "arguments": {"text": "a \"b\" \\ é 橋 {x}\n", "count": 3, "share": 0.5, "lit": true}}'
+        r'{"name": "set_sign", "arguments": {"text": "a \"b\" \\ é 橋 {x}\n", "count": 3, "share": 0.5, "lit": true, '
+        '"spot": {"row": 2, "column": 1}}}'
         "<|im_end|>\n"
     )
     assert (written["key_order"], written["separators"]) == ("schema", [", ", ": "])
@@ -104,7 +105,7 @@ def test_the_system_block_fixes_order_spacing_and_escapes_of_a_call(llama: Any) 
     [
         ("qwen", "schema", '<tool_call>\n{"name": "set_sign", "arguments": {"text": "a'),
         ("llama", "schema", '{"name": "set_sign", "parameters": {"text": "a'),
-        ("functiongemma", "sorted", "<start_function_call>call:set_sign{count:3,lit:true,share:0.5,text:<escape>a"),
+        ("functiongemma", "sorted", "<start_function_call>call:set_sign{count:3,lit:true,share:0.5,spot:{column:1,"),
     ],
 )
 def test_a_templates_own_writing_of_a_call_is_recorded(tmp_path: Path, style: str, order: str, begins: str) -> None:
@@ -117,9 +118,10 @@ def test_a_templates_own_writing_of_a_call_is_recorded(tmp_path: Path, style: st
 
 
 def test_the_order_of_keys_is_read_from_the_probe() -> None:
-    assert key_order("text count share lit") == "schema"
-    assert key_order("count lit share text") == "sorted"
-    assert key_order("lit count share text") == key_order("text count share") == "template"
+    assert key_order("text count share lit spot row column") == "schema"
+    assert key_order("count lit share spot column row text") == "sorted"
+    for other in ("lit count share text spot row column", "text count share", "text count share lit spot column row"):
+        assert key_order(other) == "template"
 
 
 def split_tokenizer(pattern: str | None) -> Tokenizer:

@@ -13,6 +13,7 @@ from mlx_sentis.demo.toy import CHATML, GEMMA
 from mlx_sentis.prepare.masks import Prepared, RowMaker, prepared_rows
 from mlx_sentis.prepare.rows import Row
 from mlx_sentis.templates import render
+from weights_bridge.errors import StageError
 
 TEMPLATES = {
     "chatml": CHATML,
@@ -172,3 +173,24 @@ def test_an_edit_that_sentinels_survive_is_trained_as_rendered_and_one_they_chan
     assert found.edited_turns == 1
     refused = next(prepared_rows([row], title.tokenizer, title.recipe))
     assert str(refused).startswith("rows.jsonl:1: sentinels change the render")
+
+
+SILENT = CHATML.partition("{% if add_generation_prompt %}")[0]
+
+
+def test_a_header_that_no_prompt_ends_in_is_refused_and_never_trained(llama: Any) -> None:
+    assert SILENT != CHATML
+    model = llama.with_template(SILENT)
+    with pytest.raises(
+        StageError, match=r"opens every answer with '<\|im_start\|>assistant\\n', which no prompt"
+    ) as caught:
+        list(prepared_rows([conversation("", [("a", "b")])], model.tokenizer, model.recipe))
+    assert "--template FILE" in caught.value.hint
+
+
+def test_a_template_without_headers_needs_no_generation_prompt(llama: Any) -> None:
+    model = llama.with_template(BRACKETS)
+    (row,) = prepared_rows([conversation("", [("a", "b")])], model.tokenizer, model.recipe)
+    assert isinstance(row, Prepared)
+    ((start, stop),) = row.trained
+    assert model.tokenizer.decode(row.ids[start:stop]) == "b<end_of_turn>"

@@ -154,7 +154,7 @@ def test_five_texts_give_every_split_one_and_three_are_too_few(indexed: Indexed)
 
 def test_one_row_is_too_few(indexed: Indexed) -> None:
     rows = many()[:1]
-    with pytest.raises(StageError, match="^1 row is too few to cut: nothing left for valid, calibration, holdout"):
+    with pytest.raises(StageError, match=r"^1 row is too few to cut: nothing left for valid, calibration, holdout"):
         parts(rows, indexed(rows))
 
 

@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 
+from mlx_sentis.demo.toy import CHATML
 from mlx_sentis.prepare import survey
+from mlx_sentis.prepare.checks import broken_hint
 from mlx_sentis.prepare.clusters import find_clusters
 from mlx_sentis.prepare.rows import Row
 from mlx_sentis.prepare.sources import Fault, Source
 from mlx_sentis.prepare.stage import prepare_data
 from mlx_sentis.prepare.workers import Line, Preparer, common_prefix
+from mlx_sentis.recipe import CLOCK_NOTE
 from weights_bridge.errors import StageError
 from weights_bridge.files import read_json, read_jsonl, sha256_of
 from weights_bridge.settings import DataSettings
@@ -361,3 +364,91 @@ def test_hundreds_of_tools_without_held_out_rows_are_one_note(llama: Any, jsonl:
     notes = [note for note in facts["notes"] if "no held-out row has" in note]
     assert len(notes) == 1
     assert notes[0].startswith("24 classes are trained, but no held-out row has them: tool_")
+
+
+def test_a_split_that_loses_all_rows_to_the_window_is_refused(llama: Any, jsonl: Any, tmp_path: Path) -> None:
+    jsonl(pairs(3), "data/train.jsonl")
+    jsonl([{"prompt": "x" * 600, "completion": "y"}], "data/holdout.jsonl")
+    with pytest.raises(StageError, match=r"^nothing left for holdout: all of its rows were left out") as caught:
+        shares = {"valid_share": 0, "calibration_share": 0}
+        prepare(llama, tmp_path / "data", tmp_path / "run", max_tokens=200, too_long="drop", **shares)
+    assert "holdout.jsonl:1" in caught.value.hint and "data.too_long=left" in caught.value.hint
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_class_without_rows_and_a_tool_without_calls_are_told(
+    llama: Any, jsonl: Any, tools: Any, tmp_path: Path
+) -> None:
+    long = "z" * 2000
+    rows = [
+        {"user": f"Walk to mill {at}", "call": {"name": "move_to", "arguments": {"place": "mill"}}} for at in range(20)
+    ]
+    rows += [
+        {"user": f"Lamp {at} {long}", "call": {"name": "set_light", "arguments": {"lamps": at}}} for at in range(4)
+    ]
+    jsonl([json.dumps({"tools": [*tools, {"name": "stop"}]})], "tools.json")
+    heard: list[str] = []
+    settings = DataSettings(max_tokens=900, too_long="drop")
+    facts = prepare_data(jsonl(rows), llama.folder, tmp_path / "run", llama.recipe, settings, say=heard.append)
+    assert "set_light: all its rows were left out" in facts["notes"]
+    assert [note for note in facts["notes"] if "no row calls" in note] == [
+        "set_light: a tool that no row calls",
+        "stop: a tool that no row calls",
+    ]
+    assert [line for line in heard if line.startswith("4 rows of more than 900 tokens (data.max_tokens) left out")]
+
+
+def test_rows_that_all_call_nothing_are_told(llama: Any, jsonl: Any, tools: Any, tmp_path: Path) -> None:
+    jsonl([json.dumps({"tools": tools})], "tools.json")
+    facts = prepare(llama, jsonl([{"user": f"Tale {at}", "call": None} for at in range(12)]), tmp_path / "run")
+    assert "every row's right answer is no call: the model learns to call nothing" in facts["notes"]
+    assert "no row calls" not in str(facts["notes"])
+
+
+def test_held_out_rows_with_several_calls_are_told(llama: Any, jsonl: Any, tools: Any, tmp_path: Path) -> None:
+    both = [{"name": "move_to", "arguments": {"place": "mill"}}, {"name": "set_light", "arguments": {"state": "on"}}]
+    jsonl([json.dumps({"tools": tools})], "tools.json")
+    heard: list[str] = []
+    file = jsonl([{"user": f"Do both at {at}", "call": both} for at in range(20)])
+    facts = prepare_data(file, llama.folder, tmp_path / "run", llama.recipe, DataSettings(), say=heard.append)
+    told = "4 held-out rows with several calls in one answer: `eval` cannot score them"
+    assert facts["splits"]["holdout"]["rows"] == 4
+    assert told in facts["notes"] and told in heard
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"skip_bad": True}, "2 rows that cannot be trained left out, the first: "),
+        ({"too_long": "drop"}, "2 rows of more than 200 tokens (data.max_tokens) left out, the first: "),
+        ({"too_long": "left"}, "2 rows of more than 200 tokens (data.max_tokens): their prompts were cut on the left"),
+    ],
+)
+def test_rows_over_the_window_are_told(
+    llama: Any, jsonl: Any, tmp_path: Path, settings: dict[str, Any], told: str
+) -> None:
+    rows = [*pairs(20), *({"prompt": f"{at} " + "long " * 300, "completion": "y"} for at in range(2))]
+    heard: list[str] = []
+    chosen = DataSettings(max_tokens=200, **settings)
+    prepare_data(jsonl(rows), llama.folder, tmp_path / "run", llama.recipe, chosen, say=heard.append)
+    assert [line for line in heard if line.startswith(told)], heard
+
+
+def test_a_clock_in_the_template_is_told_and_reported(llama: Any, jsonl: Any, tmp_path: Path) -> None:
+    model = llama.with_template("{{ strftime_now('%d %b %Y') }}" + CHATML)
+    heard: list[str] = []
+    prepare_data(jsonl(pairs(20)), model.folder, tmp_path / "run", model.recipe, DataSettings(), say=heard.append)
+    assert CLOCK_NOTE in heard
+    assert f"- {CLOCK_NOTE}" in (tmp_path / "run" / "data" / "report.md").read_text(encoding="utf-8")
+    assert "--template FILE" in broken_hint(model.recipe)
+    assert broken_hint(llama.recipe) == "prepare the data again"
+
+
+def test_rows_with_tools_that_end_in_prose_are_of_class_text(
+    llama: Any, jsonl: Any, tools: Any, tmp_path: Path
+) -> None:
+    said = [{"role": "user", "content": ""}, {"role": "assistant", "content": "It is late."}]
+    rows = [{"messages": [said[0] | {"content": f"Hello {at}"}, said[1]], "tools": tools} for at in range(12)]
+    facts = prepare(llama, jsonl(rows), tmp_path / "run")
+    assert list(facts["classes"]["train"]) == ["text"]
+    assert "`text` one whose last turn is prose" in (tmp_path / "run" / "data" / "report.md").read_text("utf-8")
