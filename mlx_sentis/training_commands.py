@@ -59,7 +59,7 @@ def train(
     progress: str | None,
     trackers: tuple[str, ...],
 ) -> None:
-    """Train a LoRA or DoRA adapter with MLX."""
+    """Train an adapter (lora, rslora, dora, dora-cols, bora, or their -xs forms) or all weights, with MLX."""
     where = progress or ("stderr" if output.as_json else "stdout")
     if output.as_json and where in ("stdout", "jsonl"):
         raise click.UsageError(f"--progress {where} and --json both want stdout")
@@ -69,10 +69,12 @@ def train(
     overrides += ("train.share_prefix=false",) if no_share_prefix else ()
     settings = resolve(file=config or (kept if kept.is_file() else None), overrides=overrides)
     from mlx_sentis.training import events
+    from mlx_sentis.training.data_settings import take_data_settings
     from mlx_sentis.training.stage import bring_data, train_run
 
     run = RunFolder(out)
     bring_data(run, data, must_be_same=resume)
+    take_data_settings(run, settings, from_run=config is None)
     recipe = read_json(run.path("recipe.json"))
     if model is not None and model not in (recipe["model"]["name"], recipe["model"]["path"]):
         hint = "prepare the data for the model you train"

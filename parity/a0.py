@@ -82,13 +82,16 @@ def measure_a0(run: RunFolder, settings: ParitySettings, which: str = "best") ->
 
 
 def contract_results(run: RunFolder) -> list[GateResult]:
-    """Hold the prompt contract against the trained checkpoint: its own template, tokenizer, stop ids and padding."""
+    """Hold the prompt contract against the trained checkpoint (template, tokenizer, stop ids, padding) and the rows."""
     from mlx_sentis.prepare.checks import check_contract
+    from mlx_sentis.prepare.row_checks import turns_result
 
     path = run.path("prompt_contract.json")
     if not path.is_file():
         return [GateResult("contract", False, "missing", where=path.name, detail="`mlx-sentis prepare` writes it")]
-    return check_contract(run.path("merged"), read_json(path))
+    contract, rows = read_json(path), run.path("data", "train.jsonl")
+    shown = turns_result(read_jsonl(rows), contract.get("train_turns", "all")) if rows.is_file() else None
+    return check_contract(run.path("merged"), contract) + ([shown] if shown else [])
 
 
 def prompt_results(run: RunFolder, recipe: dict[str, Any]) -> list[GateResult]:

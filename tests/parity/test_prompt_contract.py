@@ -172,8 +172,16 @@ def test_rows_of_which_only_the_last_turn_is_trained_are_checked_as_such(prepare
     assert read_json(run.path("prompt_contract.json"))["train_turns"] == "last"
     require_contract(run, rows, recipe)
     edit_json(run.path("prompt_contract.json"), lambda contract: contract.update(train_turns="all"))
-    with pytest.raises(StageError, match=r"train-0004 trained: .*found not trained, wanted trained"):
+    with pytest.raises(StageError, match=r"train-0004 trained: .*found not trained, wanted trained") as error:
         require_contract(run, rows, recipe)
+    assert "contract train_turns" in error.value.message
+
+
+@pytest.mark.parametrize("where", CHECKS, ids=lambda where: where.__name__)
+def test_a_contract_that_names_other_trained_turns_than_the_rows_show_fails_each_check(place: Path, where: Any) -> None:
+    _, check = where(place)
+    edit_json(place / "run" / "prompt_contract.json", lambda contract: contract.update(train_turns="last"))
+    assert "train_turns" in check()
 
 
 def test_a_tuned_graph_without_a_contract_is_no_pass(place: Path) -> None:

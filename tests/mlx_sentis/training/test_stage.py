@@ -273,6 +273,62 @@ def test_a_broken_prompt_contract_is_refused_before_the_first_update(run: Path) 
     assert not (run / "checkpoints").exists()
 
 
+def spoil_row(run: Path, split: str, number: int, change: Any) -> str:
+    """Change one row and leave nothing behind that knows the file's hash; return the row's name."""
+    path = run / "data" / f"{split}.jsonl"
+    rows = read_jsonl(path)
+    change(rows[number])
+    write_jsonl(path, rows)
+    (run / "manifest.json").unlink(missing_ok=True)
+    return rows[number]["id"]
+
+
+@pytest.mark.parametrize("split", ["train", "valid"])
+def test_a_mask_that_is_shifted_in_the_last_row_is_not_trained(run: Path, split: str) -> None:
+    def shift(row: dict[str, Any]) -> None:
+        row["trained"] = [[start - 8, stop - 8] for start, stop in row["trained"]]
+
+    name = spoil_row(run, split, -1, shift)
+    refused(train(run), rf"rows that `prepare` did not write so:\n  row {name}: trained span .* ends in token id")
+    assert not (run / "checkpoints").exists()
+
+
+def test_a_text_that_was_changed_with_its_ids_is_found_where_it_is_rendered_again(run: Path) -> None:
+    def reword(row: dict[str, Any]) -> None:
+        row["messages"][-1]["content"] = "The gate is shut."
+
+    name = spoil_row(run, "train", 20, reword)
+    refused(train(run), rf"before step 1:\n(.*\n)*  FAIL row {name} text.*'The gate is shut")
+
+
+def without_manifest(folder: Path, other: Path) -> Path:
+    copy = Path(shutil.copytree(folder, other))
+    (copy / "manifest.json").unlink(missing_ok=True)
+    return copy
+
+
+@pytest.mark.parametrize("has_manifest", [True, False])
+def test_data_of_another_folder_is_held_against_its_own_records(
+    prepared: Path, tmp_path: Path, has_manifest: bool
+) -> None:
+    data = Path(shutil.copytree(prepared, tmp_path / "data")) if has_manifest else None
+    data = data or without_manifest(prepared, tmp_path / "data")
+    rows = read_jsonl(data / "data" / "train.jsonl")
+    write_jsonl(data / "data" / "train.jsonl", rows[:-1])
+    (data / "data" / "holdout.jsonl").unlink()
+    result = train(tmp_path / "run", data=data)
+    refused(
+        result, r"files changed since `prepare` wrote them:\n  data/holdout\.jsonl: .*\n  data/train\.jsonl: sha256"
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_contract_of_another_folder_that_was_altered_is_not_brought(prepared: Path, tmp_path: Path) -> None:
+    data = Path(shutil.copytree(prepared, tmp_path / "data"))
+    edit_json(data / "prompt_contract.json", lambda contract: contract.update(train_turns="last"))
+    refused(train(tmp_path / "run", data=data), r"prompt_contract\.json: sha256 found")
+
+
 def test_a_target_that_matches_nothing_is_refused(run: Path) -> None:
     refused(train(run, "--set", "adapter.targets=q_porj"), "'q_porj' matches no module; nearest: q_proj")
 
