@@ -79,6 +79,9 @@ def read_template(path: Path) -> str:
         text = path.read_bytes().decode("utf-8")  # read_text would turn \r\n into \n
     except FileNotFoundError:
         raise StageError(f"{path}: no such file", hint="give an existing Jinja chat template") from None
+    except IsADirectoryError:
+        hint = "give the file itself, for example chat_template.jinja in that folder"
+        raise StageError(f"{path}: a folder, wanted a Jinja chat template", hint=hint) from None
     except (OSError, UnicodeDecodeError) as error:
         raise StageError(f"{path}: not a readable UTF-8 text: {error}", hint="save it again as UTF-8") from None
     if not text.strip():

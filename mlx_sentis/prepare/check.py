@@ -21,35 +21,41 @@ from mlx_sentis.prepare.facts import (
 from mlx_sentis.prepare.findings import finding_lines
 from mlx_sentis.prepare.media import Manifest, find_manifest, media_rows
 from mlx_sentis.prepare.report import LISTED, section, table, text_parts
+from mlx_sentis.prepare.sources import named_place
 from mlx_sentis.prepare.splits import exact_leaks, repeats
 from mlx_sentis.prepare.survey import LeftOut, Survey, progress, surveyed
 from mlx_sentis.prepare.tools import SYSTEM_BLOCK
-from weights_bridge.errors import StageError, counted
+from weights_bridge.errors import StageError, UsedWronglyError, counted
 from weights_bridge.settings import DataSettings
 
-HINT = "the report names each of them; `prepare` would refuse them too"
+HINT = "the report names each of them"
+TEXT_HINT = f"{HINT}; `prepare` would refuse them too"
 
 
 def check_data(
-    source: str, settings: DataSettings, *, box_form: boxes.BoxForm = "xyxy", bar: bool = False
+    source: str, settings: DataSettings, *, box_form: boxes.BoxForm | None = None, bar: bool = False
 ) -> dict[str, Any]:
     """Return what is to be said of data.
 
     Args:
         source: a file or folder of rows or of a manifest, or a shipped set's name.
         settings: how rows are read.
-        box_form: what the four numbers of a box mean.
+        box_form: what the four numbers of a box mean; None is two corners (`xyxy`).
         bar: show a progress bar.
 
     Returns:
         `kind` (`text`, `audio` or `boxes`), counts, `findings`, and `unusable`, how many rows cannot be used.
 
     Raises:
+        UsedWronglyError: an empty name, or a box form for rows without boxes.
         StageError: no such source, or nothing in it that can be read.
     """
-    path = Path(source)
+    path = named_place(source)
     manifest = find_manifest(path) if path.exists() else None
-    facts = _media_facts(manifest, box_form, bar) if manifest else _text_facts(source, settings, bar)
+    kind = manifest.kind if manifest else "text"
+    if box_form is not None and kind != "boxes":
+        raise UsedWronglyError(f"--box-form {box_form}: {source} has {kind}, no boxes", hint="leave --box-form out")
+    facts = _media_facts(manifest, box_form or "xyxy", bar) if manifest else _text_facts(source, settings, bar)
     return {"source": path.name if path.exists() else source} | facts
 
 
@@ -100,7 +106,8 @@ def require_usable(facts: Mapping[str, Any]) -> None:
     """
     if facts["unusable"]:
         raise StageError(
-            f"{facts['source']}: {counted(facts['unusable'], 'row')} cannot be used as they are", hint=HINT
+            f"{facts['source']}: {counted(facts['unusable'], 'row')} cannot be used as they are",
+            hint=TEXT_HINT if facts["kind"] == "text" else HINT,
         )
 
 

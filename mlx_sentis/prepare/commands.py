@@ -9,6 +9,11 @@ from typing import Any
 import click
 
 from weights_bridge.console import Output, command
+from weights_bridge.errors import UsedWronglyError
+
+# `formats.containers.NAMES` in words: importing it here would slow every command down.
+FORMATS = "messages, sharegpt, bfcl, command, alpaca, completion, text; files: jsonl, json, csv, tsv, datasets"
+FORMAT_HELP = f"The rows' form, where looking at them is not enough: {FORMATS}."
 
 
 @command(
@@ -22,7 +27,7 @@ from weights_bridge.console import Output, command
 @click.option("--model", required=True, help="A model's name, its directory, or a hub id.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The run folder to write to.")
 @click.option("--template", type=click.Path(path_type=Path), help="A Jinja chat template in place of the model's own.")
-@click.option("--format", "form", metavar="NAME", help="The rows' form, where looking at them is not enough.")
+@click.option("--format", "form", metavar="NAME", help=FORMAT_HELP)
 @click.option("--map", "mapping", multiple=True, metavar="FIELD=COLUMN", help="Where a field stands. Repeatable.")
 @click.option("--skip-bad", is_flag=True, help="Leave bad rows out and list them, instead of refusing the source.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting, e.g. data.seed=7. Repeatable.")
@@ -47,6 +52,8 @@ def prepare(
     from weights_bridge.settings import resolve
 
     settings = resolve(overrides=(*overrides, *_shorthands(form, mapping, skip_bad))).settings.data
+    _require_data_settings(overrides)
+    _require_name("--model", model, "a model's name, its directory or a hub id")
     bar = not (output.quiet or output.as_json)
     facts = run_prepare(data, model, out, settings, template=template, say=output.story, bar=bar)
     output.story(f"written: {out / 'data'}, {out / 'prompt_contract.json'}")
@@ -55,14 +62,12 @@ def prepare(
 
 @command("check-data", examples=("check-data rows.jsonl", "check-data clips/transcripts.jsonl --json"))
 @click.argument("data")
-@click.option("--format", "form", metavar="NAME", help="The rows' form, where looking at them is not enough.")
+@click.option("--format", "form", metavar="NAME", help=FORMAT_HELP)
 @click.option("--map", "mapping", multiple=True, metavar="FIELD=COLUMN", help="Where a field stands. Repeatable.")
 @click.option(
     "--box-form",
     type=click.Choice(["xyxy", "xywh", "cxcywh"]),
-    default="xyxy",
-    show_default=True,
-    help="A box's four numbers: two corners, a corner and the size, or the centre and the size.",
+    help="A box's four numbers: two corners (the default), a corner and the size, or the centre and the size.",
 )
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting of data. Repeatable.")
 def check_data(
@@ -77,10 +82,28 @@ def check_data(
     from weights_bridge.settings import resolve
 
     settings = resolve(overrides=(*overrides, *_shorthands(form, mapping, skip_bad=False))).settings.data
+    _require_data_settings(overrides)
     bar = not (output.quiet or output.as_json)
     facts = check.check_data(data, settings, box_form=box_form, bar=bar)
     output.answer("check", facts, check.check_text(facts))
     check.require_usable(facts)
+
+
+def _require_data_settings(overrides: tuple[str, ...]) -> None:
+    """Refuse settings that shape no data, instead of leaving them aside.
+
+    Raises:
+        UsedWronglyError: of another section, or the source, which is the argument.
+    """
+    keys = [override.partition("=")[0] for override in overrides]
+    if wrong := [key for key in keys if not key.startswith("data.") or key == "data.source"]:
+        hint = "here only data.* is set, and DATA is the source; `train` and `run` take the others"
+        raise UsedWronglyError(f"--set {', '.join(wrong)}: nothing here goes by it", hint=hint)
+
+
+def _require_name(flag: str, name: str, wanted: str) -> None:
+    if not name.strip():
+        raise UsedWronglyError(f"{flag}: the name is empty", hint=f"give {wanted}")
 
 
 def _shorthands(form: str | None, mapping: tuple[str, ...], skip_bad: bool) -> list[str]:

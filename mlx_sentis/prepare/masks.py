@@ -22,7 +22,7 @@ from mlx_sentis.prepare.conversation import Conversation, conversation_of, plain
 from mlx_sentis.prepare.marks import Disagreement, disagreements
 from mlx_sentis.prepare.rows import Row, calls_of
 from mlx_sentis.prepare.spans import Rendering, SpanFinder, Turn, assistant_turns, plain_rendering, same_calls
-from mlx_sentis.prepare.too_long import Dropped, fitted
+from mlx_sentis.prepare.too_long import Dropped, characters_per_token, fitted, least_tokens
 from mlx_sentis.prepare.tools import serialised
 from mlx_sentis.templates import Tools, generation_masks, marks_generation, require_template, template_of
 from weights_bridge.errors import StageError
@@ -147,6 +147,7 @@ class RowMaker:
             )
         self.tokenizer, self.recipe, self.last_only = tokenizer, recipe, train_turns == "last"
         self.max_tokens, self.too_long = max_tokens, too_long
+        self.per_token = characters_per_token(tokenizer) if max_tokens is not None and too_long != "left" else None
         self.specials = frozenset(number for number, token in tokenizer.added_tokens_decoder.items() if token.special)
         self.special = re.compile("|".join(map(re.escape, special_texts(tokenizer))) or "(?!)")
         stops = [tokenizer.decode([stop]) for stop in recipe["stop_ids"]]
@@ -160,7 +161,7 @@ class RowMaker:
         source = iter(rows)
         while batch := list(itertools.islice(source, ROWS_PER_CALL)):
             for found in self._batch(batch):
-                yield found if isinstance(found, str) else self._fitted(found)
+                yield self._fitted(found) if isinstance(found, Prepared) else found
 
     def _fitted(self, found: Prepared) -> Prepared | Dropped | str:
         if self.max_tokens is None or len(found.ids) <= self.max_tokens:
@@ -170,17 +171,34 @@ class RowMaker:
         is_cut = self.too_long == "left"
         return fitted(found, self.max_tokens, lambda row: next(self._batch([row])), self.tokenizer, is_cut=is_cut)
 
-    def _batch(self, rows: Sequence[Row]) -> Iterator[Prepared | str]:
+    def _hopeless(self, row: Row, text: str) -> Dropped | str | None:
+        """Return what becomes of a row that is too long by its characters alone: a minute of tokenising is spared."""
+        least = least_tokens(text, self.per_token, self.max_tokens or 0)
+        if not least:
+            return None
+        if self.too_long == "drop":
+            return Dropped(row.source, f"at least {least} tokens, more than {self.max_tokens} (data.max_tokens)")
+        return f"{row.source}: at least {least} tokens, wanted at most {self.max_tokens} (data.max_tokens)"
+
+    def _batch(self, rows: Sequence[Row]) -> Iterator[Prepared | Dropped | str]:
         shaped = [self._shaped(row) for row in rows]
         found = self.spans.find([one for one in shaped if isinstance(one, Conversation)], last_only=self.last_only)
         renderings = [next(found) if isinstance(one, Conversation) else one for one in shaped]
+        hopeless = {
+            at: gone
+            for at, (row, one) in enumerate(zip(rows, renderings, strict=True))
+            if isinstance(one, Rendering) and (gone := self._hopeless(row, one.text))
+        }
         whole = [
             (one if isinstance(one, Conversation) else None, rendering)
-            for one, rendering in zip(shaped, renderings, strict=True)
-            if isinstance(rendering, Rendering)
+            for at, (one, rendering) in enumerate(zip(shaped, renderings, strict=True))
+            if isinstance(rendering, Rendering) and at not in hopeless
         ]
         encoded = self._encoded(whole)
-        for row, rendering in zip(rows, renderings, strict=True):
+        for at, (row, rendering) in enumerate(zip(rows, renderings, strict=True)):
+            if at in hopeless:
+                yield hopeless[at]
+                continue
             if not isinstance(rendering, Rendering):
                 yield f"{row.source}: {rendering}"
                 continue

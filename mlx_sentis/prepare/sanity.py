@@ -31,6 +31,7 @@ MARKER = re.compile(
 )
 # UTF-8 read as Latin-1 or Windows-1252 turns é into Ã©, ’ into â€™, a no-break space into Â.
 MISREAD = re.compile("\ufffd|Ã[\u0080-\u00bf]|â€[\u0099\u009c\u009d™œ“”˜¦]|Â[\u00a0-\u00bf]|ï»¿")
+NAME = re.compile(r"\d+|[0-9a-fA-F]{16,}|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufeff]")
 SWALLOWED_TIMES, SWALLOWED_CHARACTERS = 50, 2000
 CUT_LENGTHS = (255, 256, 500, 512, 1000, 1023, 1024, 2000, 2048, 4000, 4096, 32767)  # of database and sheet columns
@@ -42,6 +43,8 @@ MEANINGS = {
     "prompt and answer look swapped": "most answers are questions and few prompts are: exchange them with --map",
     "constant prompt": "every row asks the same: the prompt's column is probably another one, see --map",
     "constant answer": "every row answers the same: the answer's column is probably another one, see --map",
+    "prompts are row names": "every prompt is a number that counts up, or a UUID: its column is an id, see --map",
+    "answers are row names": "every answer is a number that counts up, or a UUID: its column is an id, see --map",
     "one text swallows others": "a text many times longer than the rest: a quotation mark that never closes does that",
     "texts cut at one length": "the longest texts all end at the length where databases and sheets cut: export again",
     "chat markers in a text": "the text was rendered for some model before: give the conversation, not its rendering",
@@ -60,6 +63,7 @@ class Sanity:
         self._sources_of_longest: dict[str, tuple[int, str]] = {}
         self._firsts: tuple[str, str] | None = None
         self._constant_prompt = self._constant_answer = True
+        self._prompt_names, self._answer_names = RowNames(), RowNames()
         self._asking_prompts = self._asking_answers = self._text_rows = 0
 
     def add(self, row: Row) -> None:
@@ -67,6 +71,8 @@ class Sanity:
         prompt, answer = row.user_text, answer_of(row)
         for name, excerpt in signs_of(row, prompt, answer):
             self._findings.note(name, row.source, excerpt)
+        self._prompt_names.add(prompt)
+        self._answer_names.add(answer)
         self._prompt_lengths.append(len(prompt))
         self._answer_lengths.append(len(answer))
         for what, text in (("prompt", prompt), ("answer", answer)):
@@ -99,6 +105,9 @@ class Sanity:
             self._findings.note("constant prompt", "every row", shown(prompt), rows)
         if self._constant_answer:
             self._findings.note("constant answer", "every row", shown(answer), rows)
+        for what, names, first in (("prompts", self._prompt_names, prompt), ("answers", self._answer_names, answer)):
+            if names.are_names:
+                self._findings.note(f"{what} are row names", "every row", shown(first), rows)
         asking = self._asking_answers
         if self._text_rows >= ROWS_FOR_A_PATTERN and asking > 5 * self._asking_prompts and 2 * asking > self._text_rows:
             excerpt = f"{asking} answers and {self._asking_prompts} prompts end in a question mark"
@@ -117,6 +126,25 @@ class Sanity:
         if longest in CUT_LENGTHS and at_longest >= 3:
             excerpt = f"its {what} and {at_longest - 1} others have {longest} characters, none has more"
             self._findings.note("texts cut at one length", source, excerpt, at_longest)
+
+
+class RowNames:
+    """Tells whether texts that stream by could be a table's row names: numbers that only rise, or hexadecimal names."""
+
+    def __init__(self) -> None:
+        self.are_names = True
+        self._last: int | str = -1
+
+    def add(self, text: str) -> None:
+        """Look at one text."""
+        if not self.are_names:
+            return
+        text = text.strip()
+        found = int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else text
+        alike = type(found) is type(self._last) or self._last == -1
+        rises = found > self._last if isinstance(found, int) and isinstance(self._last, int) else found != self._last
+        self.are_names = alike and rises and NAME.fullmatch(text) is not None
+        self._last = found
 
 
 def spread(values: Any) -> dict[str, int]:

@@ -8,6 +8,7 @@ build, and every count is that of its own tokens.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,9 @@ from mlx_sentis.prepare.rows import Message, Row
 
 if TYPE_CHECKING:
     from mlx_sentis.prepare.masks import Prepared
+
+
+COMPOSED = 4  # characters that a normaliser may compose into one: a letter with three marks
 
 
 @dataclass(frozen=True)
@@ -34,8 +38,38 @@ class Dropped:
         return f"{self.source}: {self.reason}"
 
 
+def characters_per_token(tokenizer: Any) -> int | None:
+    """Return how many visible characters a token stands for at the most, None where that has no bound.
+
+    Byte-level and byte-fallback BPE write every character into some token; other models fuse what they do not know.
+
+    Args:
+        tokenizer: a fast tokenizer.
+    """
+    model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
+    if model["type"] != "BPE" or not (model.get("unk_token") is None or model.get("byte_fallback")):
+        return None
+    return COMPOSED * max(map(len, tokenizer.get_vocab()))
+
+
+def least_tokens(text: str, per_token: int | None, max_tokens: int) -> int:
+    """Return how many tokens a text has at the least, 0 where it may well fit; it costs no tokenising.
+
+    White space does not count: special tokens may swallow it.
+    """
+    if per_token is None or len(text) <= per_token * max_tokens:
+        return 0
+    least = sum(map(len, text.split())) // per_token
+    return least if least > max_tokens else 0
+
+
 def fitted(
-    found: Prepared, max_tokens: int, prepare: Callable[[Row], Prepared | str], tokenizer: Any, *, is_cut: bool
+    found: Prepared,
+    max_tokens: int,
+    prepare: Callable[[Row], Prepared | Dropped | str],
+    tokenizer: Any,
+    *,
+    is_cut: bool,
 ) -> Prepared | Dropped:
     """Return a row that is too long with its prompt cut on the left, or dropped.
 
@@ -55,9 +89,9 @@ def fitted(
     for gone in range(len(exchanges)):
         messages = [*head, *(message for exchange in exchanges[gone:] for message in exchange)]
         kept = found if not gone else prepare(replace(found.row, messages=messages))
-        if not isinstance(kept, str) and len(kept.ids) > max_tokens:
+        if not isinstance(kept, str | Dropped) and len(kept.ids) > max_tokens:
             kept = _with_less_text(kept, len(head), max_tokens, prepare, tokenizer)
-        if kept is not None and not isinstance(kept, str):
+        if kept is not None and not isinstance(kept, str | Dropped):
             return replace(kept, cut_tokens=len(found.ids) - len(kept.ids))
     return Dropped(found.row.source, f"{what}; without what may be cut (user texts, older turns) it is still too long")
 
@@ -74,7 +108,7 @@ def _exchanges(messages: Sequence[Message]) -> tuple[list[Message], list[list[Me
 
 
 def _with_less_text(
-    found: Prepared, place: int, max_tokens: int, prepare: Callable[[Row], Prepared | str], tokenizer: Any
+    found: Prepared, place: int, max_tokens: int, prepare: Callable[[Row], Prepared | Dropped | str], tokenizer: Any
 ) -> Prepared | None:
     """Return the row with the user's text at `place` cut on its left as far as needed, None when that is not enough."""
     text = found.row.messages[place]["content"]
@@ -89,7 +123,7 @@ def _with_less_text(
         messages = list(found.row.messages)
         messages[place] = messages[place] | {"content": rest}
         again = prepare(replace(found.row, messages=messages))
-        if isinstance(again, str):
+        if isinstance(again, str | Dropped):
             return None
         kept, over = again, len(again.ids) - max_tokens
     return kept

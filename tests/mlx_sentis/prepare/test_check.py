@@ -304,3 +304,38 @@ def test_a_source_that_is_not_there_is_one_line() -> None:
     result = call("check-data", "nothing.jsonl")
     assert result.exit_code == 1
     assert "nothing.jsonl: no such file, folder or shipped set" in result.stderr
+
+
+@pytest.mark.parametrize("source", ["", "/dev/null"])
+def test_no_place_for_rows_is_told_without_a_traceback(source: str) -> None:
+    result = call("check-data", source)
+    assert result.exit_code == (1 if source else 2)
+    assert result.stderr.startswith("error: ")
+
+
+def test_a_box_form_without_boxes_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps({"prompt": "a", "completion": "b"}) + "\n")
+    result = call("check-data", file, "--box-form", "xywh")
+    assert result.exit_code == 2
+    assert "has text, no boxes" in result.stderr
+    assert call("check-data", file).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("row", "says_prepare"),
+    [({"audio": "none.wav", "text": "a"}, False), ({"image": "none.png", "boxes": 5}, False), ({"prompt": 5}, True)],
+)
+def test_only_rows_of_text_are_said_to_be_refused_by_prepare(
+    tmp_path: Path, row: dict[str, Any], says_prepare: bool
+) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps(row) + "\n" + json.dumps({"prompt": "a", "completion": "b"}) + "\n")
+    result = call("check-data", file)
+    assert result.exit_code == 1
+    assert ("`prepare` would refuse" in result.stderr) is says_prepare
+
+
+def test_settings_that_shape_no_data_are_refused(tmp_path: Path) -> None:
+    result = call("check-data", "npc-commands", "--set", "train.epochs=3")
+    assert (result.exit_code, result.stdout) == (2, "")

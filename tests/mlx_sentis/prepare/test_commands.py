@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from mlx_sentis.prepare.commands import prepare, show_mask
+from mlx_sentis.prepare.commands import check_data, prepare, show_mask
+from mlx_sentis.prepare.formats.containers import NAMES
 from weights_bridge.run_folder import RunFolder
 
 
@@ -82,6 +83,12 @@ def test_a_given_template_is_used_and_found_again(llama: Any, tmp_path: Path) ->
         ("npc-commands", ("--set", "data.max_tokens=20"), 1, "tokens, wanted at most 20"),
         ("npc-commands", ("--set", "data.sead=20"), 2, "unknown key 'data.sead'"),
         ("npc-commands", ("--template", "none.jinja"), 1, "none.jinja: no such file"),
+        ("npc-commands", ("--template", "."), 1, "a folder, wanted a Jinja chat template"),
+        ("npc-commands", ("--set", "train.epochs=3"), 2, "--set train.epochs: nothing here goes by it"),
+        ("npc-commands", ("--set", "data.source=x"), 2, "--set data.source: nothing here goes by it"),
+        ("npc-commands", ("--model", ""), 2, "--model: the name is empty"),
+        ("", (), 2, "DATA: the name is empty"),
+        ("/dev/null", (), 1, "/dev/null: neither a file nor a folder"),
     ],
 )
 def test_what_cannot_be_done_is_said_without_a_traceback(
@@ -101,3 +108,10 @@ def test_the_commands_load_no_framework_until_they_run() -> None:
     )
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("command", [prepare, check_data])
+def test_the_help_lists_every_format(command: Any) -> None:
+    text = " ".join(call(command, "--help").stdout.split())
+    listed = text.partition("where looking at them is not enough: ")[2].partition(".")[0]
+    assert listed.replace("; files:", ",").split(", ") == [name for name in NAMES if name != "auto"]

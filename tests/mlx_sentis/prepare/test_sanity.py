@@ -135,3 +135,22 @@ def test_texts_that_all_end_at_a_columns_width_are_seen() -> None:
 
 def test_every_finding_says_what_to_do() -> None:
     assert all(len(means) > 20 for means in MEANINGS.values())
+
+
+UUID = "0b5f1c3a-9d2e-4f6a-8b7c-{:012x}"
+
+
+@pytest.mark.parametrize("answer", ["{}", UUID, "9f86d081884c7d65{:04x}"])
+def test_a_column_of_row_names_is_taken_for_no_answer(answer: str) -> None:
+    rows = [row(f"What is at house {line}?", answer.format(line), line) for line in range(15)]
+    assert found(rows) == {"answers are row names": (15, [f"every row: {answer.format(0)!r}"])}
+
+
+def test_prompts_that_count_up_are_row_names() -> None:
+    rows = [row(str(line + 7), f"Past mill {line}.", line) for line in range(15)]
+    assert list(found(rows)) == ["prompts are row names"]
+
+
+def test_answers_in_numbers_are_answers() -> None:
+    rows = [row(f"How many mills has village {line}?", str(line * 7 % 5), line) for line in range(15)]
+    assert found(rows) == {}

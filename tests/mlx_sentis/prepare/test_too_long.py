@@ -6,13 +6,16 @@ A user turn is `<|im_start|>` `use` `r` `\n`, its text, `<|im_end|>` `\n`: 6 tok
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
 
-from mlx_sentis.prepare.masks import Prepared, TooLong, prepared_rows
+from mlx_sentis.prepare.masks import Prepared, RowMaker, TooLong, prepared_rows
 from mlx_sentis.prepare.rows import Row
-from mlx_sentis.prepare.too_long import Dropped
+from mlx_sentis.prepare.too_long import Dropped, characters_per_token
 from mlx_sentis.prepare.tools import normalised_tools
 
 
@@ -146,3 +149,32 @@ def test_a_plain_text_has_no_prompt_to_cut(llama: Any) -> None:
     dropped = shaped(llama, text, 32)
     assert isinstance(dropped, Dropped)
     assert "a plain text has no prompt" in dropped.reason
+
+
+def test_a_row_of_megabytes_is_told_without_tokenising_it(llama: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "mill " * 400_000
+    row = Row([{"role": "user", "content": text}, {"role": "assistant", "content": "ok"}], [], "a.jsonl:1")
+    short = Row([{"role": "user", "content": "go"}, {"role": "assistant", "content": "ok"}], [], "a.jsonl:2")
+    tokenised: list[int] = []
+    plain = RowMaker._tokenised
+
+    def counting(self: RowMaker, texts: list[str], *, offsets: bool = False) -> Any:
+        tokenised.extend(map(len, texts))
+        return plain(self, texts, offsets=offsets)
+
+    monkeypatch.setattr(RowMaker, "_tokenised", counting)
+    maker = RowMaker(llama.tokenizer, llama.recipe, max_tokens=100)
+    refused, kept = maker.prepared([row, short])
+    assert isinstance(refused, str) and isinstance(kept, Prepared)
+    least = int(re.search(r"a.jsonl:1: at least (\d+) tokens, wanted at most 100", refused)[1])  # pyright: ignore
+    assert 100 < least <= len(llama.tokenizer(text)["input_ids"])
+    assert max(tokenised) < 1000
+    dropped, _ = RowMaker(llama.tokenizer, llama.recipe, max_tokens=100, too_long="drop").prepared([row, short])
+    assert isinstance(dropped, Dropped)
+    assert dropped.reason == f"at least {least} tokens, more than 100 (data.max_tokens)"
+
+
+def test_a_model_that_fuses_unknown_text_has_no_bound(llama: Any) -> None:
+    assert characters_per_token(llama.tokenizer) is not None
+    fusing = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordPiece({"[UNK]": 0}, unk_token="[UNK]")))
+    assert characters_per_token(fusing) is None
