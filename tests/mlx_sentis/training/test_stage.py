@@ -360,4 +360,9 @@ def test_a_loss_that_is_not_finite_leaves_no_entry_and_says_where(run: Path, mon
 def test_a_checkpoint_that_is_not_there_is_refused(run: Path) -> None:
     with pytest.raises(StageError, match=r"checkpoints/7/adapter\.safetensors: no such checkpoint"):
         adapter_of(run, "7")
+    (run / "checkpoints" / "10").mkdir(parents=True)
+    (run / "checkpoints" / "10" / "adapter.safetensors").write_bytes(b"")
+    with pytest.raises(StageError) as error:
+        adapter_of(run, "7")
+    assert error.value.hint == "known: 10"  # whatever command asked
     assert read_json(run / "recipe.json")["architecture"] == "llama"
