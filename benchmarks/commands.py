@@ -11,7 +11,15 @@ import click
 from weights_bridge.console import Output, command
 from weights_bridge.errors import BudgetMissedError
 
-ALL = ("blas", "startup", "prepare", "train", "adapters", "export", "parity")  # `demo` joins where a run folder is given
+ALL = (
+    "blas",
+    "startup",
+    "prepare",
+    "train",
+    "adapters",
+    "export",
+    "parity",
+)  # `demo` joins where a run folder is given
 
 
 CASES = ("shared", "mixed", "everything")
