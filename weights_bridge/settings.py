@@ -84,7 +84,7 @@ class TrainSettings:
     epochs: int = at_least(3, 1)
     batch_rows: int = at_least(8, 1)  # rows of a micro-batch
     batch_tokens: int = at_least(0, 0)  # tokens of a micro-batch instead of rows; 0: by rows
-    buckets: bool = True  # rows of similar length share a micro-batch
+    buckets: bool = False  # rows of similar length share a micro-batch; where classes differ in length, so do batches
     accumulate: int = at_least(1, 1)  # micro-batches of one update; what is left at an epoch's end is an update too
     optimizer: Literal["adamw", "adam", "sgd", "adafactor", "lion", "muon"] = "adamw"
     learning_rate: float = above_zero(2e-3)

@@ -87,13 +87,15 @@ def padded_over_real(rows: list[dict[str, Any]], plan: list[list[int]]) -> float
 
 def test_rows_of_one_length_stand_together_and_the_switch_turns_that_off() -> None:
     rows = made([10, 500] * 32)
-    plan = plan_epoch(rows, TrainSettings(batch_rows=8), 0)
+    plan = plan_epoch(rows, TrainSettings(batch_rows=8, buckets=True), 0)
     assert [len({len(rows[i]["ids"]) for i in batch}) for batch in plan] == [1] * 8
     assert padded_over_real(rows, plan) < 1.1
     assert padded_over_real(rows, plan_epoch(rows, TrainSettings(batch_rows=8, buckets=False), 0)) > 1.5
 
 
-@pytest.mark.parametrize("words", [{"batch_rows": 8}, {"batch_rows": 8, "buckets": False}, {"batch_tokens": 600}])
+@pytest.mark.parametrize(
+    "words", [{"batch_rows": 8}, {"batch_rows": 8, "buckets": True}, {"batch_tokens": 600, "buckets": True}]
+)
 def test_an_epoch_visits_each_row_once_in_an_order_of_seed_and_epoch(words: dict[str, Any]) -> None:
     rows = made(np.random.default_rng(0).integers(10, 200, 1003).tolist())
     plans = [
@@ -112,7 +114,7 @@ def test_a_batch_has_the_asked_rows_and_one_of_an_epoch_may_be_smaller() -> None
 
 def test_a_token_budget_bounds_the_padded_tokens_and_a_longer_row_stands_alone() -> None:
     rows = made([30] * 40 + [90] * 10 + [700])
-    plan = plan_epoch(rows, TrainSettings(batch_tokens=320), 0)
+    plan = plan_epoch(rows, TrainSettings(batch_tokens=320, buckets=True), 0)
     for batch in plan:
         assert len(batch) == 1 or make_batch([rows[i] for i in batch], 0, 0).computed_tokens <= 320
     assert [50] in plan
@@ -127,6 +129,6 @@ def test_the_order_is_a_shuffle() -> None:
 
 def test_batches_of_one_length_do_not_follow_each_other_by_length() -> None:
     rows = made(list(range(16, 1040)))
-    plan = plan_epoch(rows, TrainSettings(batch_rows=8), 0)
+    plan = plan_epoch(rows, TrainSettings(batch_rows=8, buckets=True), 0)
     means = [np.mean([len(rows[i]["ids"]) for i in batch]) for batch in plan]
     assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.3
