@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 WHEEL = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
 DATA = {".json", ".jsonl", ".toml"}
-LIBRARY_OF = {"PIL": "pillow", "google": "protobuf"}  # where the module has another name than its distribution
+LIBRARY_OF = {"PIL": "pillow", "google": "protobuf", "yaml": "pyyaml"}  # where the module has another name than its distribution
 
 
 def shipped() -> set[Path]:
@@ -62,7 +62,8 @@ def test_the_script_leads_to_a_function() -> None:
 
 
 def test_every_library_that_is_imported_is_a_declared_dependency() -> None:
-    lines = PROJECT["project"]["dependencies"]
+    extras = {name: lines for name, lines in PROJECT["project"]["optional-dependencies"].items() if name != "dev"}
+    lines = [*PROJECT["project"]["dependencies"], *(line for extra in extras.values() for line in extra)]
     declared = {re.split(r"[\[><=; ]", line)[0].replace("-", "_").lower() for line in lines}
     sources = [(ROOT / path).read_text(encoding="utf-8") for path in shipped() if path.suffix == ".py"]
     imported = {name for source in sources for name in re.findall(r"^\s*(?:import|from) (\w+)[ .,\n]", source, re.M)}
