@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 WHEEL = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
 DATA = {".json", ".jsonl", ".toml"}
-LIBRARY_OF = {"PIL": "pillow", "google": "protobuf", "yaml": "pyyaml"}  # where the module has another name than its distribution
+LIBRARY_OF = {"PIL": "pillow", "google": "protobuf", "yaml": "pyyaml"}  # module: distribution
 
 
 def shipped() -> set[Path]:
