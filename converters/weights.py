@@ -52,7 +52,7 @@ def check_fit(folder: ModelFolder, model: onnx.ModelProto, sources: dict[str, di
         StageError: all that is missing, extra or of another shape at once.
     """
     dims = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
-    found = tensor_shapes(folder)
+    found = folder.shapes()
     wanted = {}
     for name, entry in sources.items():
         wanted[entry["torch"]] = dims[name][::-1] if entry["transform"] == "transpose" else dims[name]
@@ -69,24 +69,6 @@ def check_fit(folder: ModelFolder, model: onnx.ModelProto, sources: dict[str, di
         hint = "the directory must be a checkpoint of the architecture and sizes the graph was exported from"
         raise all_at_once(f"{folder.path}: tensors do not fit the graph:", faults, hint=hint)
     return left
-
-
-def tensor_shapes(folder: ModelFolder) -> dict[str, tuple[int, ...]]:
-    """Return torch name to shape from the headers of the weight files.
-
-    Raises:
-        StageError: a file is not a whole safetensors file.
-    """
-    from safetensors import SafetensorError, safe_open
-
-    shapes: dict[str, tuple[int, ...]] = {}
-    for file in folder.weight_files():
-        try:
-            with safe_open(file, framework="np") as reader:
-                shapes |= {name: tuple(reader.get_slice(name).get_shape()) for name in reader.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
-            raise StageError(f"{file}: not a whole safetensors file: {error}", hint="fetch it again") from None
-    return shapes
 
 
 def store_as_fp16(model: onnx.ModelProto, names: list[str]) -> list[str]:

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 
 from weights_bridge.adapter_kinds import FULL, KINDS, Kind, kind_of
 from weights_bridge.compare import Array
 from weights_bridge.errors import StageError, all_at_once
+from weights_bridge.safetensors_reader import open_safetensors
 
 HINT = "give a checkpoint that `train` wrote"
 
@@ -80,17 +80,11 @@ def read_adapter(path: Path) -> Adapter:
     Raises:
         StageError: not a safetensors file, not an adapter, incomplete modules, or values that are not finite.
     """
-    try:
-        with safe_open(path, framework="np") as reader:
-            metadata = reader.metadata() or {}
-            names = list(reader.keys())
-            if "adapter" not in metadata:
-                raise StageError(f"{path}: no `adapter` facts in the metadata{_written_as(names)}", hint=HINT)
-            tensors = {name: reader.get_tensor(name) for name in names}
-    except (SafetensorError, OSError) as error:
-        hint = "train again, or restore the checkpoint"
-        raise StageError(f"{path}: not a whole safetensors file: {error}", hint=hint) from None
-    facts = _facts(path, metadata["adapter"])
+    file = open_safetensors(path)
+    if "adapter" not in file.metadata:
+        raise StageError(f"{path}: no `adapter` facts in the metadata{_written_as(list(file.entries))}", hint=HINT)
+    facts = _facts(path, file.metadata["adapter"])
+    tensors = dict(file.tensors())
     modules: dict[str, dict[str, Array]] = defaultdict(dict)
     for name, array in tensors.items():
         module, _, part = name.rpartition(".")

@@ -21,6 +21,7 @@ from weights_bridge.errors import all_at_once
 from weights_bridge.files import folder_written_whole, read_json, sha256_of, write_json
 from weights_bridge.model_folder import TOKENIZER_FILES, ModelFolder
 from weights_bridge.safetensors_writer import write_safetensors
+from weights_bridge.weight_files import require_inside
 
 LEAST_NORM = 1e-12  # added to each norm, so that a row or column of zeros stays zeros
 
@@ -127,12 +128,13 @@ def write_merged(
         template: a Jinja file that was used in place of the model's own template.
     """
     shapes = {name: base.architecture.torch_shapes(base.config)[name] for name in _written_names(base)}
+    base.check_tensors(values=True)
+    copied = [require_inside(base.path, name) for name in TOKENIZER_FILES if (base.path / name).is_file()]
     with folder_written_whole(out) as new:
         tensors = ((name, array) for name, array in merged_tensors(base, adapter) if name in shapes)
         write_safetensors(new / "model.safetensors", shapes, tensors)
-        for name in TOKENIZER_FILES:
-            if (base.path / name).is_file():
-                shutil.copyfile(base.path / name, new / name)
+        for file in copied:
+            shutil.copyfile(file, new / file.name)
         if template is not None:
             shutil.copyfile(template, new / "chat_template.jinja")
         generation = read_json(new / "generation_config.json") if (new / "generation_config.json").is_file() else {}

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes  # noqa: F401 - registers bfloat16, which safetensors then hands out
 import numpy as np
-from safetensors import SafetensorError, safe_open
 
 from weights_bridge import architectures
 from weights_bridge.architectures.table import Architecture
 from weights_bridge.compare import Array
 from weights_bridge.errors import StageError, all_at_once
 from weights_bridge.files import read_json
+from weights_bridge.safetensors_reader import SafetensorsFile
+from weights_bridge.weight_files import open_weights, weight_files
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -43,25 +44,30 @@ class ModelFolder:
     config: dict[str, Any]
     architecture: Architecture
 
+    @cached_property
+    def stored(self) -> dict[str, SafetensorsFile]:
+        """Tensor name to the checked file that holds it, in file order.
+
+        Raises:
+            StageError: files are missing, damaged or not to be trusted; all faults at once.
+        """
+        return open_weights(self.path)
+
     def weight_files(self) -> list[Path]:
         """Return the safetensors files, sorted by name.
 
         Raises:
-            StageError: there is none.
+            StageError: there is none, one is missing, or one lies outside of the directory.
         """
-        files = sorted(self.path.glob("*.safetensors"))
-        if not files:
-            hint = "pickle checkpoints (.bin, .pt) are not read; convert them to safetensors first"
-            raise StageError(f"{self.path}: no *.safetensors file", hint=hint)
-        return files
+        return weight_files(self.path)
 
     def tensor_names(self) -> dict[str, Path]:
         """Return tensor name to the file that holds it."""
-        names: dict[str, Path] = {}
-        for file in self.weight_files():
-            with _opened(file) as reader:
-                names |= dict.fromkeys(reader.keys(), file)
-        return names
+        return {name: file.path for name, file in self.stored.items()}
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return tensor name to shape, from the headers alone."""
+        return {name: file.entries[name].shape for name, file in self.stored.items()}
 
     def tensors(self, *, as_fp32: bool = True) -> Iterator[tuple[str, Array]]:
         """Yield (torch name, array) one at a time, in file order.
@@ -69,11 +75,9 @@ class ModelFolder:
         Args:
             as_fp32: widen bf16 and fp16 to float32 (exact).
         """
-        for file in self.weight_files():
-            with _opened(file) as reader:
-                for name in reader.keys():  # noqa: SIM118 - safe_open is not a mapping
-                    array = reader.get_tensor(name)
-                    yield name, array.astype(np.float32) if as_fp32 and array.dtype.itemsize == 2 else array
+        for name, file in self.stored.items():
+            array = file.tensor(name)
+            yield name, array.astype(np.float32) if as_fp32 and array.dtype.itemsize == 2 else array
 
     def tensor(self, name: str) -> Array:
         """Return one tensor as float32.
@@ -81,23 +85,20 @@ class ModelFolder:
         Raises:
             StageError: it is not in the directory.
         """
-        file = self.tensor_names().get(name)
-        if file is None:
+        if name not in self.stored:
             raise StageError(f"{self.path}: no tensor {name!r}", hint="`mlx-sentis recipe` checks a model directory")
-        with _opened(file) as reader:
-            return reader.get_tensor(name).astype(np.float32)
+        return self.stored[name].tensor(name).astype(np.float32)
 
-    def check_tensors(self) -> None:
+    def check_tensors(self, *, values: bool = False) -> None:
         """Require every tensor of the table with its shape, and no tensor the table does not know.
+
+        Args:
+            values: read every tensor too, and refuse NaN and infinities.
 
         Raises:
             StageError: all mismatches at once.
         """
-        wanted = self.architecture.torch_shapes(self.config)
-        found: dict[str, tuple[int, ...]] = {}
-        for file in self.weight_files():
-            with _opened(file) as reader:
-                found |= {name: tuple(reader.get_slice(name).get_shape()) for name in reader.keys()}  # noqa: SIM118
+        wanted, found = self.architecture.torch_shapes(self.config), self.shapes()
         if self.config["tie_word_embeddings"]:
             found.pop("lm_head.weight", None)  # some writers store the tied head a second time
         faults = [f"{name}: missing, wanted {wanted[name]}" for name in wanted.keys() - found.keys()]
@@ -107,16 +108,11 @@ class ModelFolder:
             for name in wanted.keys() & found.keys()
             if found[name] != wanted[name]
         ]
+        if values:
+            faults += [f"{name}: holds NaN or infinities" for name, f in self.stored.items() if not f.is_finite(name)]
         if faults:
             hint = f"the files must be a {self.architecture.model_type} checkpoint that matches its config.json"
             raise all_at_once(f"{self.path}: tensors do not fit the architecture:", faults, hint=hint)
-
-
-def _opened(file: Path) -> Any:
-    try:
-        return safe_open(file, framework="np")
-    except (SafetensorError, OSError) as error:
-        raise StageError(f"{file}: not a whole safetensors file: {error}", hint="fetch or copy it again") from None
 
 
 def open_model_folder(path: Path) -> ModelFolder:

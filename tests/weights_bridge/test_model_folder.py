@@ -159,7 +159,8 @@ def test_a_directory_without_safetensors_is_refused(folder: Path) -> None:
     with pytest.raises(StageError) as caught:
         open_model_folder(folder).check_tensors()
     assert "no *.safetensors file" in caught.value.message
-    assert "convert them to safetensors" in caught.value.hint
+    assert "pytorch_model.bin is pickle" in caught.value.message
+    assert "--allow-pickle" in caught.value.hint
 
 
 def test_a_cut_file_is_refused_by_name(folder: Path) -> None:

@@ -11,7 +11,9 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from weights_bridge.safetensors_writer import write_safetensors
+from weights_bridge.safetensors_reader import DTYPES, open_safetensors
+from weights_bridge.safetensors_writer import write_model, write_safetensors
+from weights_bridge.weight_files import INDEX, open_weights, weight_files
 
 TENSORS = {
     "b": np.arange(6, dtype=np.float32).reshape(2, 3),
@@ -64,3 +66,27 @@ def test_order_names_and_shapes_are_held(
         write_safetensors(
             tmp_path / "x.safetensors", {"b": shape, "a": (3,)}, [(name, TENSORS[name]) for name in order]
         )
+
+
+@pytest.mark.parametrize("name", ["F16", "BF16", "F8_E4M3", "U32", "U8", "BOOL"])
+def test_other_types_are_written_bit_by_bit_and_never_cast(tmp_path: Path, name: str) -> None:
+    bits = np.arange(240, dtype=np.uint8) % (2 if name == "BOOL" else 255)
+    array = bits.view(DTYPES[name])
+    write_safetensors(tmp_path / "x", {"x": array.shape}, [("x", array)], dtypes={"x": array.dtype})
+    found = open_safetensors(tmp_path / "x").tensor("x")
+    assert found.dtype == array.dtype and found.tobytes() == bits.tobytes()
+    with pytest.raises(ValueError, match=r"float64, .* was announced"):
+        write_safetensors(tmp_path / "x", {"x": array.shape}, [("x", np.ones(array.shape))], dtypes={"x": array.dtype})
+
+
+@pytest.mark.parametrize(("shard_bytes", "files"), [(10_000, 1), (60, 2), (36, 2), (24, 2), (1, 3)])
+def test_shards_hold_what_fits_and_the_index_says_where(tmp_path: Path, shard_bytes: int, files: int) -> None:
+    names = write_model(tmp_path, SHAPES, iter(TENSORS.items()), shard_bytes=shard_bytes)
+    assert names == [file.name for file in weight_files(tmp_path)]
+    found = open_weights(tmp_path)
+    assert list(found) == list(TENSORS)
+    for name, array in TENSORS.items():
+        np.testing.assert_array_equal(found[name].tensor(name), array, strict=True)
+    if len(names) > 1:
+        assert json.loads((tmp_path / INDEX).read_text())["metadata"]["total_size"] == 36
+    assert len(names) == (1 if shard_bytes >= 36 else files)
