@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,12 +13,39 @@ from click.testing import CliRunner, Result
 
 import cli
 
+ROOT = Path(__file__).resolve().parent.parent
 FULL = "cannot be written: (the disk is full|File too large); nothing was changed"
 
 
 def call(*words: object) -> Result:
     """Call the command line as a user would, in this process."""
     return CliRunner().invoke(cli.main, [str(word) for word in words])
+
+
+ALONE = """
+import json, sys
+sys.argv = ["mlx-sentis", *json.loads(sys.argv[1])]
+import cli
+try:
+    cli.main()
+except SystemExit as ended:
+    code = ended.code
+print("LOADED " + json.dumps([code or 0, sorted({name.partition(".")[0] for name in sys.modules})]), file=sys.stderr)
+"""
+
+
+def call_alone(*words: object) -> tuple[str, set[str]]:
+    """Call the command line in a process of its own, which must end well.
+
+    Returns:
+        Its stdout, and the top-level modules that it had loaded in the end.
+    """
+    command = [sys.executable, "-c", ALONE, json.dumps([str(word) for word in words])]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    code, loaded = json.loads(done.stderr.rpartition("LOADED ")[2])
+    assert code == 0, done.stderr
+    return done.stdout, set(loaded)
 
 
 def edit_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:

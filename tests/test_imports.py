@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 import ast
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers import ROOT, call_alone
 
-ROOT = Path(__file__).resolve().parent.parent
 HEAVY = ("torch", "mlx", "mlx_lm", "transformers", "onnxruntime", "onnxscript", "matplotlib")
-PROBE = """
-import json, sys
-sys.argv = ["mlx-sentis", *json.loads(sys.argv[1])]
-import cli
-try:
-    cli.main()
-except SystemExit as ended:
-    code = ended.code
-print("\\nLOADED " + json.dumps([code or 0, sorted({name.partition(".")[0] for name in sys.modules})]))
-"""
 
 
 def loaded_by(*words: object) -> set[str]:
     """Return the top-level modules in memory after a command that ended well, in a process of its own."""
-    command = [sys.executable, "-c", PROBE, json.dumps([str(word) for word in words])]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    code, names = json.loads(done.stdout.rpartition("LOADED ")[2])
-    assert code == 0, done.stdout + done.stderr
-    return set(names)
+    return call_alone(*words)[1]
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,36 @@ class Generator(Protocol):
         ...
 
 
+def choose_greedily(
+    next_row: Callable[[Sequence[int]], Array],
+    ids: Sequence[int],
+    max_new_tokens: int,
+    stop_ids: Sequence[int],
+    *,
+    keep_logits: bool,
+) -> Greedy:
+    """Return the greedy continuation of what a model's cache holds and `ids` behind it: one pass, then a token a step.
+
+    Args:
+        next_row: run the model over ids that lie behind its cache, keep them in it, and return the last one's row [V].
+        ids: what the cache lacks of the prompt, at least one.
+        max_new_tokens: the most tokens to add, ≥ 1.
+        stop_ids: ids that end an answer; they are not returned.
+        keep_logits: keep the row each id was chosen from.
+    """
+    found = Greedy([], [])
+    while len(found.ids) < max_new_tokens:
+        row = next_row(ids)
+        token = int(row.argmax())
+        if token in stop_ids:
+            break
+        found.ids.append(token)
+        if keep_logits:
+            found.logits.append(row.copy())  # a row may be a view of a whole prompt's logits
+        ids = [token]
+    return found
+
+
 @dataclass(frozen=True)
 class Answered:
     """What a model answers to one row.

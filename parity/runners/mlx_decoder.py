@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mlx_sentis.evaluation.generator import Greedy
+from mlx_sentis.evaluation.generator import Greedy, choose_greedily
 from parity.runners.decoder_io import check_ids, tail_behind
+from weights_bridge.compare import Array
 
 
 class MlxDecoder:
@@ -56,13 +57,7 @@ class MlxDecoder:
     def greedy(
         self, prompt_ids: Sequence[int], max_new_tokens: int, stop_ids: Sequence[int] = (), *, keep_logits: bool = False
     ) -> Greedy:
-        """Continue a prompt greedily: one pass over what lies behind the prefix, then one token per step.
-
-        Args:
-            prompt_ids: the whole prompt; it starts with the prefix and is longer.
-            max_new_tokens: the most tokens to add.
-            stop_ids: ids that end the answer.
-            keep_logits: keep the row each id was chosen from.
+        """Continue a prompt as `Generator.greedy` says: one pass over what lies behind the prefix, then a token a step.
 
         Raises:
             StageError: the prompt does not start with the prefix, or an id is outside the vocabulary.
@@ -71,20 +66,14 @@ class MlxDecoder:
         import numpy as np
 
         check_ids(prompt_ids, self.vocab)
-        pending = tail_behind(self._prefix, prompt_ids)
         caches = self._caches()
-        found = Greedy([], [])
-        while len(found.ids) < max_new_tokens:
-            hidden = self.model.hidden(self.model.embed(mx.array([list(pending)])), caches)
-            row = np.array(self.model.logits(hidden[:, -1:])[0, 0])
-            token = int(row.argmax())
-            if token in stop_ids:
-                break
-            found.ids.append(token)
-            if keep_logits:
-                found.logits.append(row)
-            pending = [token]
-        return found
+
+        def next_row(ids: Sequence[int]) -> Array:
+            hidden = self.model.hidden(self.model.embed(mx.array([list(ids)])), caches)
+            return np.array(self.model.logits(hidden[:, -1:])[0, 0])
+
+        pending = tail_behind(self._prefix, prompt_ids)
+        return choose_greedily(next_row, pending, max_new_tokens, stop_ids, keep_logits=keep_logits)
 
     def _caches(self) -> list[Any]:
         """Return one full cache per layer that begins with the prefix; a sliding layer's window is its mask."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from mlx_sentis.evaluation.generator import Greedy
+from mlx_sentis.evaluation.generator import Greedy, choose_greedily
 from parity.runners.decoder_io import (
     cache_names,
     check_ids,
@@ -98,32 +98,21 @@ class OnnxDecoder:
     def greedy(
         self, prompt_ids: Sequence[int], max_new_tokens: int, stop_ids: Sequence[int] = (), *, keep_logits: bool = False
     ) -> Greedy:
-        """Continue a prompt greedily through the real loop: one prefill, then one token per step.
-
-        Args:
-            prompt_ids: the whole prompt; it starts with the prefix and is longer.
-            max_new_tokens: the most tokens to add.
-            stop_ids: ids that end the answer.
-            keep_logits: keep the row each id was chosen from.
+        """Continue a prompt as `Generator.greedy` says, through the real loop: one prefill, then one token per step.
 
         Raises:
             StageError: the prompt does not start with the prefix, or an id is outside the vocabulary.
         """
         check_ids(prompt_ids, self.contract["constants"]["vocab"])
         prefix, cache = self._prefix
+
+        def next_row(ids: Sequence[int]) -> Array:
+            nonlocal cache
+            outputs, cache = self.step(ids, cache)
+            return outputs[self._at["logits"]].numpy()[0, -1]
+
         pending = tail_behind(prefix, prompt_ids)
-        found = Greedy([], [])
-        while len(found.ids) < max_new_tokens:
-            outputs, cache = self.step(pending, cache)
-            row = outputs[self._at["logits"]].numpy()[0, -1]
-            token = int(row.argmax())
-            if token in stop_ids:
-                break
-            found.ids.append(token)
-            if keep_logits:
-                found.logits.append(row.copy())
-            pending = [token]
-        return found
+        return choose_greedily(next_row, pending, max_new_tokens, stop_ids, keep_logits=keep_logits)
 
 
 def usable_cores() -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mlx_sentis.evaluation.generator import Greedy, answers, usable_prefix
+from mlx_sentis.evaluation.generator import Greedy, answers, choose_greedily, usable_prefix
 
 ROWS = [
     {"id": "a", "ids": [1, 2, 3, 4, 9], "prompt_tokens": 4},
@@ -56,3 +56,28 @@ def test_a_recorded_prefix_that_is_too_long_is_cut_to_what_the_prompts_share() -
     assert usable_prefix(ROWS, 50) == [1, 2]
     assert usable_prefix(ROWS[1:2], 50) == [1, 2]  # shorter than the prompt: one token must remain to run
     assert usable_prefix([], 3) == []
+
+
+def rows_of_a_model(asked: list[list[int]]) -> Any:
+    """Return a model over six ids that answers i with i + 1; its rows are views of one buffer, as runtimes' may be."""
+    buffer = np.zeros(6, np.float32)
+
+    def next_row(ids: Sequence[int]) -> np.ndarray:
+        asked.append(list(ids))
+        buffer[:] = 0
+        buffer[ids[-1] + 1] = len(asked)
+        return buffer[:]
+
+    return next_row
+
+
+def test_a_greedy_loop_runs_the_prompt_once_then_each_token_and_ends_before_a_stop_id_or_at_its_limit() -> None:
+    asked: list[list[int]] = []
+    found = choose_greedily(rows_of_a_model(asked), [5, 0], 9, [4], keep_logits=False)
+    assert (found.ids, found.logits, asked) == ([1, 2, 3], [], [[5, 0], [1], [2], [3]])
+    assert choose_greedily(rows_of_a_model([]), [0], 2, [4], keep_logits=False).ids == [1, 2]
+
+
+def test_kept_rows_are_those_the_ids_were_chosen_from() -> None:
+    found = choose_greedily(rows_of_a_model([]), [0], 3, [], keep_logits=True)
+    assert [(int(row.argmax()), row.max()) for row in found.logits] == [(1, 1.0), (2, 2.0), (3, 3.0)]
