@@ -22,6 +22,7 @@ from weights_bridge.errors import StageError
 CONTEXT_BYTES = 16
 LONG, HASH_SHOWN = 64, 12  # characters that a message shows of a value, of a hash
 CHOSEN = (*GIVEN, "samples", "train_turns", "rendered")  # without these nothing can be rendered again
+BYTES = ("rendered", "before", "after", "answer", "sample_answer", "probe_answer", "decoded")  # named by their byte
 NEEDED = ("id", "messages", "tools", "text", "ids", "prompt_tokens", "trained")
 
 
@@ -85,7 +86,7 @@ def _compared_field(field: str, found: Any, wanted: Any) -> GateResult:
     if found is None or wanted is None:
         return _field_result(field, False, "missing", f"found {_brief(found)}, wanted {_brief(wanted)}")
     name = field.rpartition(".")[2]
-    if name in ("rendered", "answer", "sample_answer", "probe_answer", "decoded"):
+    if name in BYTES:
         return _field_result(field, False, "altered", _byte_difference(found, wanted))
     if name == "ids":
         return _field_result(field, False, "altered", _id_difference(found, wanted))

@@ -1,8 +1,8 @@
 """The prompt contract: what the model sees, to the byte, for everyone who builds a prompt later.
 
 It is written with the data and checked before the first update, on the trained checkpoint, at export, and in the game.
-It holds whole prompts (bytes, ids), what ends an answer and what pads one, how a call is written, and what the
-tokenizer makes of texts on which tokenizers differ.
+It holds whole prompts (bytes, ids), the pieces around a user's text, what ends an answer and what pads one, how a call
+is written, and what the tokenizer makes of texts on which tokenizers differ.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mlx_sentis.prepare.conversation import conversation_of, plain_frame, rendered
+from mlx_sentis.prepare.masks import special_texts
+from mlx_sentis.prepare.pieces import prompt_pieces
 from mlx_sentis.prepare.rows import Row
 from mlx_sentis.prepare.tools import NONE, SEPARATORS, SYSTEM_BLOCK
 from mlx_sentis.prepare.vectors import token_vectors
@@ -19,7 +21,7 @@ from mlx_sentis.templates import adds_bos
 from weights_bridge.errors import StageError
 from weights_bridge.files import sha256_of_text
 
-SCHEMA = "mlx-sentis/prompt_contract/3"
+SCHEMA = "mlx-sentis/prompt_contract/4"
 GIVEN = ("kind", "messages", "tools")  # of a sample: chosen from the data, the rest follows
 KINDS = (
     "call",
@@ -124,6 +126,8 @@ def make_contract(
         "stop_ids": list(recipe["stop_ids"]),
         "padding": {"value": recipe["padding"]["value"], "side": recipe["padding"]["side"]},
         "bos": {"id": bos, "count_in_prompt": ids.count(bos), "tokenizer_adds_one": adds_bos(tokenizer)},
+        "special_tokens": special_texts(tokenizer),
+        "pieces": prompt_pieces(row, tokenizer, recipe),
         "train_turns": train_turns,
         "tool_serialisation": {**_serialisation(tokenizer, style), "sample_answer": answer},
         "samples": {kind: _sample(row, tokenizer, style, recipe["stop_ids"]) for kind, row in others},
