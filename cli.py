@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import os
 import sys
 from typing import Any
 
@@ -103,11 +104,17 @@ def _version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> N
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--version", is_flag=True, callback=_version, expose_value=False, is_eager=True, help="Show the version.")
-def main() -> None:
+@click.pass_context
+def main(ctx: click.Context) -> None:
     """From an MLX fine-tune to an ONNX file that Unity Sentis imports and computes correctly, every edge measured.
 
     Exit codes: 0 done, 1 could not do it, 2 used wrongly, 3 measured and a budget was missed.
     """
+    if "MLX_RANK" in os.environ and ctx.invoked_subcommand != "train":
+        from mlx_sentis.launch import backend_of
+
+        if backend_of():
+            ctx.fail("only `train` runs in several processes: start this command without mlx.launch")
 
 
 if __name__ == "__main__":

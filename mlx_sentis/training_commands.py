@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from mlx_sentis.launch import backend_of
 from weights_bridge.console import Output, command
 from weights_bridge.errors import BudgetMissedError, StageError, all_at_once
 from weights_bridge.files import read_json
 from weights_bridge.run_folder import RunFolder
-from weights_bridge.settings import Settings, resolve
+from weights_bridge.settings import Resolved, Settings, resolve
+
+if TYPE_CHECKING:
+    from mlx_sentis.training.ranks import Ranks
 
 PATH = click.Path(path_type=Path)
 
@@ -65,38 +74,96 @@ def train(
         raise click.UsageError(f"--progress {where} and --json both want stdout")
     if prove and not resume:
         raise click.UsageError("--prove belongs to --resume; the step's proof is --prove-step")
+    if backend_of() and (prove or prove_step):
+        raise click.UsageError("a proof runs in one process: start it without mlx.launch")
     kept = out / "config.toml"  # a run that has settings keeps them; flags change single ones
     overrides += ("train.share_prefix=false",) if no_share_prefix else ()
     settings = resolve(file=config or (kept if kept.is_file() else None), overrides=overrides)
     from mlx_sentis.training import events
-    from mlx_sentis.training.data_settings import take_data_settings
-    from mlx_sentis.training.stage import bring_data, train_run
+    from mlx_sentis.training.ranks import join
+    from mlx_sentis.training.reporters import reporter
+    from mlx_sentis.training.stage import train_run
 
-    run = RunFolder(out)
+    ranks = join()
+    with first_speaks(ranks), place_of(ranks, out) as place:
+        follow_settings_of_first(settings, ranks)
+        with ranks.together():
+            run = run_to_train(place, data, model, settings, resume=resume, from_run=config is None)
+        if prove_step:
+            answer_step_proof(output, run, settings.settings)
+            return
+        if prove:
+            answer_resume_proof(output, run, settings.settings, prove_updates)
+            return
+        with ranks.together():
+            told = [*sinks(events, where), *(reporter(name, out, settings.settings) for name in trackers)]
+        figures = train_run(
+            run,
+            settings.settings,
+            told if ranks.first else [],
+            output.story if ranks.first else lambda text: None,
+            resume="yes" if resume else "no",
+            ready=lambda: settings.write(run.path("config.toml")),
+            ranks=ranks,
+        )
+    if ranks.first:
+        text = f"{out}: {figures['updates']} updates in {figures['seconds']:.0f} s, the best after "
+        output.answer("train", figures, f"{text}{figures['best_step']}")
+
+
+def run_to_train(
+    place: Path, data: Path, model: str | None, settings: Resolved, *, resume: bool, from_run: bool
+) -> RunFolder:
+    """Return the run folder with the prepared data in it and the settings of `data` taken over.
+
+    Raises:
+        StageError: no prepared data, settings that are not the data's, or another model than the data's.
+    """
+    from mlx_sentis.training.data_settings import take_data_settings
+    from mlx_sentis.training.stage import bring_data
+
+    run = RunFolder(place)
     bring_data(run, data, must_be_same=resume)
-    take_data_settings(run, settings, from_run=config is None)
+    take_data_settings(run, settings, from_run=from_run)
     recipe = read_json(run.path("recipe.json"))
     if model is not None and model not in (recipe["model"]["name"], recipe["model"]["path"]):
         hint = "prepare the data for the model you train"
         raise StageError(f"--model {model}: the data was prepared for {recipe['model']['name']}", hint=hint)
-    if prove_step:
-        answer_step_proof(output, run, settings.settings)
-        return
-    if prove:
-        answer_resume_proof(output, run, settings.settings, prove_updates)
-        return
-    from mlx_sentis.training.reporters import reporter
+    return run
 
-    figures = train_run(
-        run,
-        settings.settings,
-        [*sinks(events, where), *(reporter(name, out, settings.settings) for name in trackers)],
-        output.story,
-        resume="yes" if resume else "no",
-        ready=lambda: settings.write(run.path("config.toml")),
-    )
-    text = f"{out}: {figures['updates']} updates in {figures['seconds']:.0f} s, the best after {figures['best_step']}"
-    output.answer("train", figures, text)
+
+@contextmanager
+def first_speaks(ranks: Ranks) -> Iterator[None]:
+    """Let the other processes end silently where the first one says why: failures are agreed on (`Ranks.together`)."""
+    from mlx_sentis.training.ranks import LostProcessError
+
+    try:
+        yield
+    except LostProcessError:
+        raise
+    except StageError:
+        if ranks.first:
+            raise
+        sys.exit(0)
+
+
+@contextmanager
+def place_of(ranks: Ranks, out: Path) -> Iterator[Path]:
+    """Yield the run folder, to the other processes one that is thrown away: only the first one's files are kept."""
+    if ranks.first:
+        yield out
+        return
+    with tempfile.TemporaryDirectory(prefix="mlx-sentis-") as folder:
+        yield Path(folder)
+
+
+def follow_settings_of_first(settings: Resolved, ranks: Ranks) -> None:
+    """Take over the first process's settings: another machine may lack the run's `config.toml`."""
+    if ranks.first and ranks.alone:
+        return
+    for section, values in json.loads(ranks.text_of(json.dumps(asdict(settings.settings)))).items():
+        for name, value in values.items():
+            setattr(getattr(settings.settings, section), name, value)
 
 
 def answer_resume_proof(output: Output, run: RunFolder, settings: Settings, updates: int) -> None:

@@ -80,6 +80,39 @@ def plan_updates(rows: Rows, settings: TrainSettings, epoch: int) -> list[list[l
     return groups
 
 
+def share_of(rows: Rows, chosen: list[int], rank: int, size: int) -> list[int]:
+    """Return the row indices of a micro-batch that one of several processes takes.
+
+    Rows of similar length go to different processes, so that all have about as much to do. Where there are more
+    processes than rows, the last ones get none.
+
+    Args:
+        rows: the training rows.
+        chosen: row indices of the micro-batch.
+        rank: of the process, from 0.
+        size: how many processes there are; one takes everything as it stands.
+    """
+    if size == 1:
+        return chosen
+    return sorted(chosen, key=lambda i: read_tokens(rows[i]))[rank::size]
+
+
+def require_shares(rows: Rows, settings: TrainSettings, size: int) -> None:
+    """Refuse micro-batches with fewer rows than there are processes; what is left at an epoch's end may have fewer.
+
+    Raises:
+        StageError: most of the time some processes would have nothing to do.
+    """
+    counts = [len(chosen) for chosen in plan_epoch(rows, settings, 0)]
+    few = sum(count < size for count in counts)
+    if few > 1 or few == len(counts):
+        budget = settings.batch_tokens
+        setting = f"train.batch_tokens={budget}" if budget else f"train.batch_rows={settings.batch_rows}"
+        what = f"{setting}: {few} of {len(counts)} batches have fewer rows than the {size} processes"
+        more = f"--set train.batch_tokens={budget * size}" if budget else f"--set train.batch_rows={size}"
+        raise StageError(what, hint=f"{more} or more, or start fewer processes")
+
+
 def _size(rows: Rows, chosen: list[int]) -> int:
     return len(chosen) * max(read_tokens(rows[i]) for i in chosen)
 

@@ -63,17 +63,19 @@ class Progress:
     CURSOR = ("epoch", "position")
 
 
-def origin_of(settings: Settings, hashes: Mapping[str, str], model: CausalLM) -> dict[str, Any]:
+def origin_of(settings: Settings, hashes: Mapping[str, str], model: CausalLM, *, processes: int = 1) -> dict[str, Any]:
     """Return what a state is of: settings, files, and the layout of what is trained.
 
     Args:
         settings: of `adapter` and `train`.
         hashes: name to SHA-256 of data, recipe and base weights.
         model: trainable as the settings say.
+        processes: how many train together; it decides which rows are summed first.
     """
     layout = {name: list(array.shape) for name, array in adapter_tensors(model).items()}
     chosen = {"train": asdict(settings.train), "adapter": asdict(settings.adapter)}
-    return {"settings": chosen, "files": dict(hashes), "trained": layout}
+    origin = {"settings": chosen, "files": dict(hashes), "trained": layout}
+    return origin if processes == 1 else origin | {"processes": processes}
 
 
 def take_state(
@@ -194,6 +196,9 @@ def differences(state: SavedState, origin: Mapping[str, Any]) -> list[str]:
         for name in sorted((values.keys() | now.keys()) - free):
             if now.get(name) != values.get(name):
                 faults.append(f"{section}.{name}: found {now.get(name)!r}, the state has {values.get(name)!r}")
+    was, now = before.get("processes", 1), origin.get("processes", 1)
+    if was != now:
+        faults.append(f"processes: found {now}, the state was made by {was}")
     faults += layout_differences(before["trained"], origin["trained"])
     return faults
 

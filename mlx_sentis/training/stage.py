@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
 from mlx_sentis.training import BLAS, adapters, events, loop, memory
 from mlx_sentis.training.definitions import load_causal_lm
-from mlx_sentis.training.plan import require_trainable
+from mlx_sentis.training.plan import require_shares, require_trainable
+from mlx_sentis.training.ranks import ALONE, Ranks
 from mlx_sentis.training.resume import (
     SCHEMA,
     SavedState,
@@ -37,6 +38,7 @@ def train_run(
     *,
     resume: Literal["no", "yes", "if-unfinished"] = "no",
     ready: Callable[[], None] = lambda: None,
+    ranks: Ranks = ALONE,
 ) -> dict[str, Any]:
     """Train an adapter, or all weights, on a run's prepared data.
 
@@ -47,6 +49,7 @@ def train_run(
         say: hears what is being done.
         resume: go on from the newest state; `if-unfinished` only when there is one to go on from, else from the start.
         ready: called when everything is checked, before the first update.
+        ranks: the processes that train together; each has a run folder of its own, the first one's is the user's.
 
     Returns:
         The figures for the manifest.
@@ -55,39 +58,80 @@ def train_run(
         StageError: nothing to train on, the prompt contract is broken, a target matches nothing, a resume from
             something else, a loss that is not finite, memory that ran out (the last good state is kept).
     """
-    recipe = read_json(run.path("recipe.json"))
-    train, valid = (read_jsonl(run.path("data", f"{split}.jsonl")) for split in ("train", "valid"))
-    require_trainable(train, settings.train, valid)
-    folder = open_model_folder(Path(recipe["model"]["path"]))
-    require_known_ids([*train, *valid], folder.config["vocab_size"])
-    inputs = [run.path("data"), run.path("recipe.json"), run.path("prompt_contract.json"), *folder.weight_files()]
-    with run.stage("train", inputs, seed=settings.train.seed) as stage:
-        if resume == "yes":
-            require_state(run.path("checkpoints"))  # before minutes of loading
-        require_contract(run, train, recipe, valid, seed=settings.train.seed)
-        if not BLAS.is_fast:
-            say("MLX uses the reference BLAS here: about 20 times slower than it could be; see `mlx-sentis doctor`")
-        for words in memory.set_limits(settings.train):
-            say(words)
-        model = load_causal_lm(folder)
-        facts = adapters.prepare_training(model, settings)
-        trained = adapters.grouped(facts.targets)
-        say("\n  ".join([f"{folder.path.name}: {facts.name} on {counted(len(facts.targets), facts.noun)}", *trained]))
-        origin = origin_of(settings, hashes_of(run, recipe, facts.base), model) | {"versions": numbers_of()}
-        resumed = state_to_go_on_from(run.path("checkpoints"), origin, resume, say)
-        ready()
-        with log_to_write(run.path("log.jsonl"), lambda: trainer.saved is not None, append=resumed is not None) as log:
+    with ExitStack() as opened:
+        with ranks.together():
+            recipe = read_json(run.path("recipe.json"))
+            train, valid = (read_jsonl(run.path("data", f"{split}.jsonl")) for split in ("train", "valid"))
+            require_trainable(train, settings.train, valid)
+            require_shares(train, settings.train, ranks.size)
+            folder = open_model_folder(Path(recipe["model"]["path"]))
+            require_known_ids([*train, *valid], folder.config["vocab_size"])
+            inputs = [run.path("data"), run.path("recipe.json"), run.path("prompt_contract.json")]
+            stage = opened.enter_context(
+                run.stage("train", [*inputs, *folder.weight_files()], seed=settings.train.seed)
+            )
+            if resume == "yes" and ranks.first:
+                require_state(run.path("checkpoints"))  # before minutes of loading
+            require_contract(run, train, recipe, valid, seed=settings.train.seed)
+            if not BLAS.is_fast:
+                say("MLX uses the reference BLAS here: about 20 times slower than it could be; see `mlx-sentis doctor`")
+            for words in memory.set_limits(settings.train):
+                say(words)
+            model = load_causal_lm(folder)
+            facts = adapters.prepare_training(model, settings)
+            trained = adapters.grouped(facts.targets)
+            what = f"{folder.path.name}: {facts.name} on {counted(len(facts.targets), facts.noun)}"
+            say("\n  ".join([what, *trained]))
+            origin = origin_of(settings, hashes_of(run, recipe, facts.base), model, processes=ranks.size)
+            origin |= {"versions": numbers_of()}
+        require_equal_in_all(origin, ranks)
+        resumed = state_for_all(run.path("checkpoints"), origin, resume, say, ranks)
+        with ranks.together():
+            ready()
+        appending = resumed is not None and ranks.first
+        with log_to_write(run.path("log.jsonl"), lambda: trainer.saved is not None, append=appending) as log:
             heard_by = [*sinks, log]
             where = (run.path("checkpoints"), heard_by, recipe["pad_id"])
-            trainer = loop.Trainer(model, facts, settings, *where, origin=origin, resumed=resumed, say=say)
+            options = {"origin": origin, "resumed": resumed, "say": say, "ranks": ranks}
+            trainer = loop.Trainer(model, facts, settings, *where, **options)
             outcome = trainer.run(train, valid)
         figures = {key: value for key, value in asdict(outcome).items() if key != "losses"}
         figures |= {"first_loss": trainer.done.first_loss, "last_loss": trainer.done.last_loss, "blas": BLAS.name}
         say(memory.hindsight(outcome.estimate_gib, outcome.peak_gib))
-        figures |= {"trained": trained}
+        figures |= {"trained": trained} | ({"processes": ranks.size} if ranks.size > 1 else {})
         stage.facts |= figures
-        stage.wrote(run.path("checkpoints"), run.path("log.jsonl"))
+        stage.wrote(*(path for path in (run.path("checkpoints"), run.path("log.jsonl")) if path.exists()))
     return figures
+
+
+def require_equal_in_all(origin: dict[str, Any], ranks: Ranks) -> None:
+    """Refuse processes that read other rows, another recipe or other base weights than the first one.
+
+    Raises:
+        StageError: what differs, of the first process where something does; in all processes.
+    """
+    first = json.loads(ranks.text_of(json.dumps(origin["files"])))
+    with ranks.together():
+        names = sorted(first.keys() | origin["files"].keys())
+        if faults := [name for name in names if first.get(name) != origin["files"].get(name)]:
+            hint = "copy the prepared data and the model of the first machine to the others"
+            raise all_at_once("these are not the first process's:", faults, hint=hint)
+
+
+def state_for_all(
+    checkpoints: Path, origin: dict[str, Any], resume: str, say: Callable[[str], None], ranks: Ranks
+) -> SavedState | None:
+    """Return the state to resume, None to start over; only the first process has it on disk (see `Trainer`).
+
+    Raises:
+        StageError: a resume was asked for and is not possible.
+    """
+    state = None
+    with ranks.together():
+        if ranks.first:
+            state = state_to_go_on_from(checkpoints, origin, resume, say)
+    document = json.loads(ranks.text_of(json.dumps(state.document if state else None)))
+    return state if ranks.first or document is None else SavedState(checkpoints, document)
 
 
 def hashes_of(run: RunFolder, recipe: dict[str, Any], base: dict[str, str]) -> dict[str, str]:

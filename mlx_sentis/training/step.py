@@ -9,12 +9,14 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optimizers
+import numpy as np
 from mlx.utils import tree_flatten, tree_map
 
 from mlx_sentis.training.batches import Batch
 from mlx_sentis.training.definitions import CausalLM
 from mlx_sentis.training.head import head_loss_sum
 from mlx_sentis.training.prefix import hidden_of_passes
+from mlx_sentis.training.ranks import ALONE, Ranks
 from mlx_sentis.training.streams import on_stream
 from weights_bridge.settings import TrainSettings
 
@@ -104,13 +106,19 @@ def global_norm(tree: Any) -> mx.array:
 
 
 def make_train_step(
-    model: CausalLM, optimizer: optimizers.Optimizer, settings: TrainSettings
+    model: CausalLM, optimizer: optimizers.Optimizer, settings: TrainSettings, ranks: Ranks = ALONE
 ) -> Callable[[Sequence[Batch]], StepResult]:
     """Return `train_step(micro_batches)`: one update.
 
-    Loss and gradients are sums over the labelled tokens of all micro-batches, divided by their number: the update is
-    that of one large batch, however its rows are dealt out. A step whose loss or gradient is not finite leaves
-    adapters and optimiser as they were, so that the last good state can still be saved.
+    Loss and gradients are sums over the labelled tokens of all micro-batches of all processes, divided by their number:
+    the update is that of one large batch, however its rows are dealt out. A step whose loss or gradient is not finite
+    leaves adapters and optimiser as they were, so that the last good state can still be saved.
+
+    Args:
+        model: trainable.
+        optimizer: it is initialised here.
+        settings: `gradient_clip`.
+        ranks: the processes that train together; one without rows of its own gives nothing to the sums.
     """
     network = model.network
     value_and_grad = nn.value_and_grad(network, lambda arrays, total: loss_of_batch(model, arrays, total))
@@ -133,14 +141,22 @@ def make_train_step(
     compiled = (lambda f: mx.compile(f, inputs=state, outputs=state)) if should_compile() else (lambda f: f)
     run_gradients, run_update = compiled(value_and_grad), compiled(update)
 
-    def train_step(batches: Sequence[Batch]) -> StepResult:
-        total = mx.array(float(sum(batch.trained_tokens for batch in batches)))
+    def own_gradients(batches: Sequence[Batch], total: mx.array) -> tuple[mx.array, Any]:
+        if not batches:
+            return mx.array(0.0), tree_map(mx.zeros_like, network.trainable_parameters())
         loss, gradients = run_gradients(arrays_of(batches[0]), total)
         mx.eval(loss, gradients)  # here, so that the activations of one micro-batch are gone before the next
         for batch in batches[1:]:
             more_loss, more = run_gradients(arrays_of(batch), total)
             loss, gradients = loss + more_loss, tree_map(mx.add, gradients, more)
             mx.eval(loss, gradients)
+        return loss, gradients
+
+    def train_step(batches: Sequence[Batch]) -> StepResult:
+        labelled = ranks.added(np.array(sum(batch.trained_tokens for batch in batches)))
+        with ranks.together():
+            loss, gradients = own_gradients(batches, mx.array(float(labelled)))
+        loss, gradients = ranks.summed((loss, gradients))
         norm, magnitude = run_update(loss, gradients)
         mx.eval(norm, magnitude, state)
         return StepResult(number(loss), number(norm), number(magnitude))
