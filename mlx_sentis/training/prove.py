@@ -2,6 +2,10 @@
 
 The plain step knows nothing of ours: whole rows padded to one length, mlx-lm's own masks, logits at every token. Its
 own floor is what changes when it is run row by row, which only reorders sums.
+
+The plain step's head is computed in float64. In fp32 its logits are 4e-6 off (SmolLM2: partial sums of a massive
+channel cancel), and that alone moved every gradient by 2e-6 and the worst one by 9e-6 from one shape of the matrix
+product to another: the reference's rounding would be held against the step.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from mlx.utils import tree_flatten
 from mlx_sentis.training import adapters
 from mlx_sentis.training.batches import make_batch, plan_epoch
 from mlx_sentis.training.definitions import CausalLM, load_causal_lm
-from mlx_sentis.training.loss import cross_entropy_sum
+from mlx_sentis.training.head import chunks, head_module
 from mlx_sentis.training.sharing import Sharing, sharing_of
 from mlx_sentis.training.step import arrays_of, loss_of_batch, number
 from weights_bridge.errors import StageError
@@ -118,10 +122,40 @@ def plain_loss_of_rows(model: CausalLM, rows: Rows, pad_id: int, total: int | No
         for start, end in row["trained"]:
             labels[index, start - 1 : end - 1] = row["ids"][start:end]
             weights[index, start - 1 : end - 1] = 1.0
-    logits = model.logits(model.hidden(model.embed(mx.array(ids))))
-    flat = logits.reshape(-1, logits.shape[-1])
-    loss = cross_entropy_sum(flat, mx.array(labels.reshape(-1)), mx.array(weights.reshape(-1)))
+    hidden = model.hidden(model.embed(mx.array(ids)))
+    loss = exact_loss_sum(model, hidden.reshape(-1, hidden.shape[-1]), labels.reshape(-1), weights.reshape(-1))
     return loss / float(total or weights.sum())
+
+
+def exact_loss_sum(model: CausalLM, hidden: mx.array, labels: np.ndarray, weights: np.ndarray) -> mx.array:
+    """Return Σ weights · cross-entropy, from the logits on in float64.
+
+    An adapted or quantised head has no float64 form: its logits are fp32, what follows is float64.
+
+    Args:
+        model: the decoder.
+        hidden: [N, H].
+        labels: [N] token ids.
+        weights: [N].
+    """
+    head, total = head_module(model), mx.array(0.0)
+    plain = type(head) in (nn.Linear, nn.Embedding)
+    parameters = [head[name] for name in ("weight", "bias") if name in head] if plain else []
+    for rows in chunks(hidden.shape[0], model.folder.config["vocab_size"]):
+
+        def loss(states: mx.array, *parameters: mx.array, rows: slice = rows) -> mx.array:
+            if plain:
+                wide = [array.astype(mx.float64) for array in parameters]
+                logits = states.astype(mx.float64) @ wide[0].T + (wide[1] if wide[1:] else 0.0)
+            else:
+                logits = model.logits(states).astype(mx.float64)
+            chosen = mx.take_along_axis(logits, mx.array(labels[rows])[:, None], axis=-1)[:, 0]
+            return mx.sum(mx.array(weights[rows]) * (mx.logsumexp(logits, axis=-1) - chosen)).astype(mx.float32)
+
+        with mx.stream(mx.cpu):  # the only device with float64
+            part = mx.depends([hidden[rows]], [total])[0]  # one chunk after the other: they share one chunk's memory
+            total = total + (mx.checkpoint(loss) if plain else loss)(part, *parameters)
+    return total
 
 
 def move_adapters(model: CausalLM, seed: int = 11) -> None:
