@@ -84,14 +84,16 @@ def test_commands_that_only_tell_exit_0(words: tuple[str, ...]) -> None:
 def test_every_command_that_the_page_mentions_exists() -> None:
     prose = README[: README.index("<!-- help -->")]
     named = set(re.findall(r"(?:`|bin/)mlx-sentis ([a-z][a-z-]*)", prose))
-    assert named <= {words[0] for words in COMMANDS}
+    assert {"run", "prepare", "train"} <= named <= {words[0] for words in COMMANDS}
 
 
 def test_every_make_target_that_the_pages_mention_exists() -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    for page in PAGES:
-        named = set(re.findall(r"`make ([a-z]+)", (ROOT / page).read_text(encoding="utf-8")))
-        assert named <= targets, page
+    named = {
+        page: set(re.findall(r"`make ([a-z]+)", (ROOT / page).read_text(encoding="utf-8"))) - targets for page in PAGES
+    }
+    assert {"setup", "test", "demo"} <= targets
+    assert not {page: wrong for page, wrong in named.items() if wrong}
 
 
 @pytest.mark.parametrize("page", PAGES)

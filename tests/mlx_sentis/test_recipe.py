@@ -201,7 +201,9 @@ def test_the_vendors_hyperparameters_come_from_the_case_file_of_the_cards_base_m
 
 
 def test_every_case_names_its_models_its_source_and_why_the_defaults_deviate() -> None:
-    for file in Path(cases.__path__[0]).glob("*.toml"):
+    files = list(Path(cases.__path__[0]).glob("*.toml"))
+    assert files
+    for file in files:
         name, case = cases.case_of([file.stem]) or ("", {})
         assert name == file.name and case["base_models"]
         assert case["vendor"]["source"].startswith("https://")
