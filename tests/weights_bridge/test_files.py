@@ -147,6 +147,14 @@ def test_a_folder_swap_that_was_killed_between_its_renames_is_undone(tmp_path: P
     assert not files.bring_back(out)
 
 
+def test_what_a_kill_left_aside_is_back_before_the_next_write_and_outlives_its_failure(tmp_path: Path) -> None:
+    (tmp_path / ".out-x1" / "old").mkdir(parents=True)
+    (tmp_path / ".out-x1" / "old" / "a.txt").write_text("old")
+    with pytest.raises(KeyError), files.folder_written_whole(tmp_path / "out"):
+        raise KeyError
+    assert names(tmp_path) == ["out", "out/a.txt"]
+
+
 def test_a_folder_that_is_there_is_never_replaced_by_what_a_kill_left(tmp_path: Path) -> None:
     (tmp_path / ".out-x1" / "old").mkdir(parents=True)
     (tmp_path / "out").mkdir()
