@@ -1,11 +1,11 @@
-"""Prompts for measuring base weights before there is any data: rendered with the model's own template."""
+"""Prompts for measuring base weights before there is any data: rendered with the model's own template, if any."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from mlx_sentis.templates import load_tokenizer, render
+from mlx_sentis.templates import adds_bos, load_tokenizer, render
 
 PLACES = "the old mill, the north gate, the market square, the harbour, the chapel, the smithy and the watchtower"
 PROMPTS = (
@@ -26,7 +26,10 @@ def probe_rows(model: Path) -> list[dict[str, Any]]:
     tokenizer = load_tokenizer(model)
     rows = []
     for number, prompt in enumerate(PROMPTS):
-        text = render(tokenizer, [{"role": "user", "content": prompt}], add_generation_prompt=True)
+        if tokenizer.chat_template:
+            text = render(tokenizer, [{"role": "user", "content": prompt}], add_generation_prompt=True)
+        else:
+            text = (tokenizer.bos_token if adds_bos(tokenizer) else "") + prompt
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
         rows.append({"id": f"probe-{number}", "ids": ids, "prompt_tokens": len(ids)})
     return rows

@@ -23,6 +23,7 @@ from weights_bridge.model_folder import layer_kinds, open_model_folder
 SCHEMA = "mlx-sentis/recipe/1"
 USER = {"role": "user", "content": "Where is the mill?"}
 CLOCK_NOTE = "the template writes today's date: rows rendered on another day differ; --template fixes it"
+NO_TEMPLATE_NOTE = "no chat template in its files: only plain texts can be trained; --template FILE gives one"
 CLOCK = re.compile(r"strftime_now\([^()]*\)")
 PREPROCESSORS = ("preprocessor_config.json", "processor_config.json")
 ANSWERS = ("By the river", "Over there!")  # no common beginning and no common end
@@ -47,7 +48,7 @@ def make_recipe(
         say: hears what is happening.
 
     Raises:
-        StageError: no such model, or its directory lacks the configuration, the tokenizer or the template.
+        StageError: no such model, or its directory lacks the configuration or the tokenizer.
     """
     folder = model if isinstance(model, Path) else resolve_model(model, say)
     if folder.is_dir() and not (folder / "config.json").is_file():
@@ -126,13 +127,15 @@ def constants(config: dict[str, Any]) -> dict[str, Any]:
 def template_facts(folder: Path, tokenizer: Any, given: Path | None) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the chat template (file, hash of its text) and how it takes tools, with their sources.
 
+    A model without one (source `none`, hash None) can be trained on plain texts, which no template frames.
+
     Raises:
-        StageError: the model has no template.
+        StageError: there are several templates, and none is the default.
     """
-    forms = tokenizer.chat_template
-    if not forms:
-        where = f"{folder}/chat_template.jinja: no such file, and tokenizer_config.json has no chat_template"
-        raise StageError(where, hint=TEMPLATE_HINT)
+    if not tokenizer.chat_template:
+        missing = "no chat_template.jinja, and no chat_template in tokenizer_config.json"
+        none = {"file": "", "sha256": None, "source": "none", "generation_markers": False}
+        return {"template": none, "tools": "system-block"}, {"template": missing, "tools": "no chat template"}
     named = _named_templates(tokenizer)
     if "default" not in named:
         found = ", ".join(sorted(named))
@@ -223,7 +226,7 @@ def stop_facts(folder: Path, tokenizer: Any) -> tuple[dict[str, Any], dict[str, 
         StageError: there is none, or a configured one is not an id of the tokenizer.
     """
     ids, source = configured_stops(folder)
-    end = end_of_turn(tokenizer)
+    end = end_of_turn(tokenizer) if tokenizer.chat_template else None
     sources = [source] if ids else []
     if end is not None:
         sources.append("the token that the template puts after an answer")
@@ -275,6 +278,8 @@ def padding_facts(tokenizer: Any, facts: dict[str, Any], sources: dict[str, str]
 
 def template_notes(tokenizer: Any) -> list[str]:
     """Return what the template does that a reader of the recipe must not miss."""
+    if not tokenizer.chat_template:
+        return [NO_TEMPLATE_NOTE]
     notes = []
     if adds_a_system_turn(tokenizer):
         notes.append("the template adds a system turn of its own when the messages bring none")

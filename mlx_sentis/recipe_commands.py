@@ -34,7 +34,8 @@ def as_text(recipe: dict[str, Any]) -> str:
     sources = recipe["sources"]
     stops = ", ".join(f"{i} {t}" for i, t in zip(recipe["stop_ids"], recipe["stop_tokens"], strict=True))
     marked = ", with generation markers" if recipe["template"]["generation_markers"] else ""
-    template = f"{recipe['template']['file']}, sha256 {recipe['template']['sha256'][:12]}…{marked}"
+    digest = recipe["template"]["sha256"]
+    template = "none" if digest is None else f"{recipe['template']['file']}, sha256 {digest[:12]}…{marked}"
     padding = f"{recipe['padding']['value']} on the {recipe['padding']['side']}"
     rows = [
         ("model", recipe["model"]["name"], recipe["model"]["path"]),

@@ -20,7 +20,7 @@ Say = Callable[[str], None]
 SAID_AXES = ("function_selection", "whole_call", "out_of_scope_rejection", "format_validity")
 
 
-def recipe(run: RunFolder, settings: Settings, say: Say) -> None:
+def recipe(run: RunFolder, settings: Settings, say: Say, bar: bool = False) -> None:
     """Read the model's own facts, and look whether the data can be read."""
     from mlx_sentis.catalogue import resolve_model
     from mlx_sentis.prepare.run import look_at_data
@@ -31,7 +31,8 @@ def recipe(run: RunFolder, settings: Settings, say: Say) -> None:
     with run.stage("recipe", [folder / "config.json"]) as stage:
         found = make_recipe(folder)
         found["model"]["name"] = settings.model.name
-        rows = look_at_data(settings.data.source, found, settings.data)  # conversion takes minutes: faults come first
+        # conversion takes minutes: faults of the data come first
+        rows = look_at_data(settings.data.source, found, settings.data, bar=bar)
         require_batch(rows["train"], settings.train.batch_rows)
         write_json(run.path("recipe.json"), found)
         stage.wrote(run.path("recipe.json"))
@@ -85,11 +86,11 @@ def edge_a_base(run: RunFolder, settings: Settings, say: Say) -> None:
     _edge_a(run, "base", probe_rows(Path(recipe["model"]["path"])), say)
 
 
-def prepare(run: RunFolder, settings: Settings, say: Say) -> None:
+def prepare(run: RunFolder, settings: Settings, say: Say, bar: bool = False) -> None:
     """Shape the data."""
     from mlx_sentis.prepare.run import run_prepare
 
-    facts = run_prepare(settings.data.source, settings.model.name, run.root, settings.data, say=say)
+    facts = run_prepare(settings.data.source, settings.model.name, run.root, settings.data, say=say, bar=bar)
     say(", ".join(f"{one['rows']} {name}" for name, one in facts["splits"].items()))
 
 
@@ -204,6 +205,9 @@ STAGES: dict[str, Callable[..., None]] = {
 }
 
 
+READ_ROWS = ("recipe", "prepare")
+
+
 def main(name: str, root: str, progress: str, quiet: str) -> int:
     """Run one stage in this process; a `StageError` becomes a line on stderr and its exit code."""
     run = RunFolder(Path(root))
@@ -214,7 +218,9 @@ def main(name: str, root: str, progress: str, quiet: str) -> int:
 
     settings = resolve(file=run.path("config.toml")).settings
     try:
-        extra = {"progress": progress} if name == "train" else {}
+        extra: dict[str, Any] = {"progress": progress} if name == "train" else {}
+        if name in READ_ROWS:
+            extra["bar"] = quiet != "quiet" and progress != "off"  # on stderr, as `prepare` itself has it
         STAGES[name](run, settings, say, **extra)
     except StageError as error:
         print(f"error: {error}", file=sys.stderr)

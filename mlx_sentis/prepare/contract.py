@@ -156,8 +156,10 @@ def _sample(row: Row, tokenizer: Any, style: str, stop_ids: Sequence[int]) -> di
 
 
 def _template_hashes(tokenizer: Any) -> dict[str, Any]:
-    """Return the hash of the template, and of the others that some models bring by name."""
+    """Return the hash of the template, and of the others that some models bring by name; None without a template."""
     forms = tokenizer.chat_template
+    if not forms:
+        return {"template_sha256": None}
     named = forms if isinstance(forms, dict) else {"default": forms}
     others = {name: sha256_of_text(text) for name, text in sorted(named.items()) if name != "default"}
     return {"template_sha256": sha256_of_text(named["default"])} | ({"other_templates": others} if others else {})

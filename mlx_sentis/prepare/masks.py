@@ -13,16 +13,26 @@ import json
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, Literal
 
 from mlx_sentis.prepare.answers import parse_answer
-from mlx_sentis.prepare.conversation import Conversation, conversation_of, plain_frame
+from mlx_sentis.prepare.conversation import Conversation, conversation_of, plain_frame, rendered
 from mlx_sentis.prepare.marks import Disagreement, disagreements
 from mlx_sentis.prepare.rows import Row, calls_of
 from mlx_sentis.prepare.spans import Rendering, SpanFinder, Turn, assistant_turns, plain_rendering, same_calls
-from mlx_sentis.prepare.too_long import Dropped, characters_per_token, fitted, least_tokens
+from mlx_sentis.prepare.too_long import (
+    NO_PROMPT,
+    NOT_CUT,
+    Dropped,
+    characters_per_token,
+    fitted,
+    least_tokens,
+    shortened,
+    visible,
+    with_last,
+)
 from mlx_sentis.prepare.tools import serialised
 from mlx_sentis.templates import Tools, generation_masks, marks_generation, require_template, template_of
 from weights_bridge.errors import StageError
@@ -46,7 +56,7 @@ class Prepared:
         prompt_tokens: `ids[:prompt_tokens]` is the prompt of the last turn.
         trained: half-open spans of trained tokens.
         edited_turns: how many assistant turns lost text in rendering.
-        cut_tokens: how many tokens of the prompt were cut away to fit.
+        cut_tokens: how many tokens of the prompt were cut away to fit; of a row of megabytes, at the least.
         disagreements: where the template's own `{% generation %}` marks differ from the spans.
     """
 
@@ -110,7 +120,7 @@ def prepared_rows(
         `Prepared`; `Dropped` for a row that `too_long` leaves out; `file:line: reason` for one that is at fault.
 
     Raises:
-        StageError: the tokenizer has no offsets, or the model has no chat template.
+        StageError: the tokenizer has no offsets, or a row is a conversation and the model has no chat template.
     """
     maker = RowMaker(tokenizer, recipe, train_turns=train_turns, max_tokens=max_tokens, too_long=too_long)
     return maker.prepared(rows)
@@ -127,7 +137,7 @@ class RowMaker:
         too_long: what becomes of a longer row.
 
     Raises:
-        StageError: the tokenizer has no offsets, or the model has no chat template.
+        StageError: the tokenizer has no offsets.
     """
 
     def __init__(
@@ -139,7 +149,6 @@ class RowMaker:
         max_tokens: int | None = None,
         too_long: TooLong = "refuse",
     ) -> None:
-        require_template(tokenizer)  # not a row's fault: every row would say the same
         if not tokenizer.is_fast:
             raise StageError(
                 f"{tokenizer.name_or_path}: a slow tokenizer gives no character offsets, so no mask is certain",
@@ -147,11 +156,11 @@ class RowMaker:
             )
         self.tokenizer, self.recipe, self.last_only = tokenizer, recipe, train_turns == "last"
         self.max_tokens, self.too_long = max_tokens, too_long
-        self.per_token = characters_per_token(tokenizer) if max_tokens is not None and too_long != "left" else None
+        self.per_token = characters_per_token(tokenizer) if max_tokens is not None else None
         self.specials = frozenset(number for number, token in tokenizer.added_tokens_decoder.items() if token.special)
         self.special = re.compile("|".join(map(re.escape, special_texts(tokenizer))) or "(?!)")
         stops = [tokenizer.decode([stop]) for stop in recipe["stop_ids"]]
-        self.spans = SpanFinder(tokenizer, recipe["tools"], stops)
+        self.spans = SpanFinder(tokenizer, recipe["tools"], stops) if tokenizer.chat_template else None
         self.plain = plain_frame(tokenizer, recipe["stop_ids"])
         self.tails: dict[tuple[int, str], list[int]] = {}  # (a special token, what prompts have behind it): ids
         self.known_tools: list[dict[str, Any]] = []  # the last ones that were looked through
@@ -169,26 +178,69 @@ class RowMaker:
         if self.too_long == "refuse":
             return f"{found.row.source}: {len(found.ids)} tokens, wanted at most {self.max_tokens} (data.max_tokens)"
         is_cut = self.too_long == "left"
-        return fitted(found, self.max_tokens, lambda row: next(self._batch([row])), self.tokenizer, is_cut=is_cut)
 
-    def _hopeless(self, row: Row, text: str) -> Dropped | str | None:
+        def prepare(row: Row) -> Prepared | Dropped | str:
+            return next(self._batch([row], is_bounded=True))
+
+        return fitted(found, self.max_tokens, prepare, self.tokenizer, is_cut=is_cut)
+
+    def _hopeless(self, row: Row, text: str) -> Prepared | Dropped | str | None:
         """Return what becomes of a row that is too long by its characters alone: a minute of tokenising is spared."""
         least = least_tokens(text, self.per_token, self.max_tokens or 0)
         if not least:
             return None
+        if self.too_long == "left":
+            return self._shortened(row, visible(text), least)
         if self.too_long == "drop":
             return Dropped(row.source, f"at least {least} tokens, more than {self.max_tokens} (data.max_tokens)")
         return f"{row.source}: at least {least} tokens, wanted at most {self.max_tokens} (data.max_tokens)"
 
-    def _batch(self, rows: Sequence[Row]) -> Iterator[Prepared | Dropped | str]:
+    def _shortened(self, row: Row, characters: int, least: int) -> Prepared | Dropped | str:
+        """Return a row of megabytes without what cutting takes away in any case; what is left is cut as any other."""
+        assert self.per_token is not None and self.max_tokens is not None
+        characters_kept = self.per_token * self.max_tokens
+        shorter = shortened(row, characters_kept, visible)
+        if shorter is not None:  # few enough characters to count tokens; twice the window leaves room for their joining
+            shorter = shortened(with_last(shorter, characters_kept), 2 * self.max_tokens, self._count)
+        if shorter is None:
+            what = f"at least {least} tokens, more than {self.max_tokens} (data.max_tokens)"
+            return Dropped(row.source, f"{what}; {NO_PROMPT if row.is_plain_text else NOT_CUT}")
+        found = next(self._batch([shorter], is_bounded=True))
+        if not isinstance(found, Prepared):
+            return found
+        return replace(found, cut_tokens=(characters - visible(found.text)) // self.per_token)
+
+    def _count(self, text: str) -> int:
+        return len(self._tokenised([text])["input_ids"][0])
+
+    def _gone(self, row: Row, one: Conversation | Rendering | ValueError) -> Prepared | Dropped | str | None:
+        """Return what becomes of a row whose texts alone are too long, before each of its prompts is rendered."""
+        most = (self.per_token or 0) * (self.max_tokens or 0)
+        if not most or isinstance(one, ValueError):
+            return None
+        said = one.messages if isinstance(one, Conversation) else row.messages
+        if sum(len(message["content"]) for message in said) <= most:
+            return None
+        try:
+            text = one.text if isinstance(one, Rendering) else rendered(self.tokenizer, one)
+        except StageError:  # the template refuses it, which is told with the other rows' faults
+            return None
+        return self._hopeless(row, text)
+
+    def _batch(self, rows: Sequence[Row], *, is_bounded: bool = False) -> Iterator[Prepared | Dropped | str]:
         shaped = [self._shaped(row) for row in rows]
-        found = self.spans.find([one for one in shaped if isinstance(one, Conversation)], last_only=self.last_only)
-        renderings = [next(found) if isinstance(one, Conversation) else one for one in shaped]
-        hopeless = {
-            at: gone
-            for at, (row, one) in enumerate(zip(rows, renderings, strict=True))
-            if isinstance(one, Rendering) and (gone := self._hopeless(row, one.text))
-        }
+        if any(isinstance(one, Conversation) for one in shaped):
+            require_template(self.tokenizer)  # not a row's fault: every row would say the same
+        hopeless: dict[int, Prepared | Dropped | str] = {}
+        for at, (row, one) in enumerate(zip(rows, shaped, strict=True)):
+            if not is_bounded and (gone := self._gone(row, one)):
+                hopeless[at] = gone
+        wanted = [one for at, one in enumerate(shaped) if isinstance(one, Conversation) and at not in hopeless]
+        found = self.spans.find(wanted, last_only=self.last_only) if self.spans else iter(())
+        renderings = [
+            next(found) if isinstance(one, Conversation) and at not in hopeless else one
+            for at, one in enumerate(shaped)
+        ]
         whole = [
             (one if isinstance(one, Conversation) else None, rendering)
             for at, (one, rendering) in enumerate(zip(shaped, renderings, strict=True))

@@ -17,16 +17,24 @@ from weights_bridge.run_folder import RunFolder
 from weights_bridge.settings import DataSettings
 
 
-def look_at_data(source: str, recipe: dict[str, Any], settings: DataSettings) -> dict[str, int]:
+def look_at_data(source: str, recipe: dict[str, Any], settings: DataSettings, *, bar: bool = False) -> dict[str, int]:
     """Read and split the rows without rendering one, so that a faulty file is told before any work.
+
+    Args:
+        source: a file, a folder, or a shipped set's name.
+        recipe: the model's recipe.
+        settings: how the data is shaped.
+        bar: show a progress bar on stderr.
 
     Returns:
         Split to its number of rows.
 
     Raises:
-        StageError: what `prepare` would say of the file: no such source, bad rows, a text in two splits, too few rows.
+        StageError: what `prepare` would say of the file: no such source, bad rows, a text in two splits, too few rows,
+            conversations for a model without a chat template.
     """
-    with surveyed(source, recipe["tools"], settings, Path(tempfile.gettempdir())) as survey:
+    with surveyed(source, recipe["tools"], settings, Path(tempfile.gettempdir()), bar=bar) as survey:
+        survey.require_template(recipe)
         return survey.counts()
 
 

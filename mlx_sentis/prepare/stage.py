@@ -71,6 +71,7 @@ def _write(
     say: Callable[[str], None],
 ) -> dict[str, Any]:
     recipe, settings = preparer.recipe, preparer.settings
+    survey.require_template(recipe)
     workers = workers_for(len(survey.index))
     with closing(prepared_batches(survey.rows(bar=bar), preparer, model, _template_file(recipe), workers)) as batches:
         tally = write_splits(batches, survey, folder, skip_bad=settings.skip_bad)

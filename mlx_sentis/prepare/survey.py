@@ -20,6 +20,7 @@ from mlx_sentis.prepare.rows import Row
 from mlx_sentis.prepare.sanity import Sanity
 from mlx_sentis.prepare.sources import SPLITS, Fault, Source, bad_rows, open_source
 from mlx_sentis.prepare.splits import check_no_leak, cut, shares_of
+from mlx_sentis.templates import TEMPLATE_HINT
 from weights_bridge.compare import Array
 from weights_bridge.errors import StageError, counted
 from weights_bridge.settings import DataSettings
@@ -71,6 +72,7 @@ class Survey:
         sanity: signs of a wrong mapping or a damaged text.
         languages: scripts and languages of a sample.
         wanted: the splits that were given or have a share, in the fixed order; each gets a file.
+        first_conversation: `file:line` of the first row that a chat template frames, empty for plain texts alone.
         notes: what the cut has to say.
     """
 
@@ -82,6 +84,7 @@ class Survey:
     sanity: Sanity
     languages: Languages
     wanted: list[str]
+    first_conversation: str
     notes: list[str]
 
     def rows(self, *, bar: bool = False) -> Iterator[Row]:
@@ -102,6 +105,16 @@ class Survey:
     def _again(self) -> Iterator[Row]:
         for split in self.source.files:
             yield from (row for row in self.source.rows(split) if isinstance(row, Row))
+
+    def require_template(self, recipe: Mapping[str, Any]) -> None:
+        """Refuse conversations for a model that has no chat template.
+
+        Raises:
+            StageError: the first of them is named.
+        """
+        if self.first_conversation and recipe["template"]["sha256"] is None:
+            what = f"{self.first_conversation}: a conversation, and {recipe['model']['path']} has no chat template"
+            raise StageError(what, hint=f"{TEMPLATE_HINT}; plain texts need none")
 
     def counts(self) -> dict[str, int]:
         """Return split to its number of rows, in the fixed order."""
@@ -146,7 +159,7 @@ def surveyed(
     shares = shares_of(settings) if is_cut else {}
     opened = open_source(source, style, format=settings.format, mapping=read_map(settings.map))
     with RowIndex(settings.seed, scratch, near=settings.near_duplicate < 1) as index:
-        bad, sanity, languages = _read(opened, index, settings, bar)
+        bad, sanity, languages, first_conversation = _read(opened, index, settings, bar)
         if bad.total:
             by_file = ", ".join(f"{file} {count}" for file, count in bad.by_file.items())
             say(f"{counted(bad.total, 'bad row')} left out: {by_file}")
@@ -158,7 +171,7 @@ def surveyed(
         _say_leaks(index, clusters, say)
         wanted = [split for split in SPLITS if split in opened.files or split in missing]
         notes = _cut_notes(missing, settings.seed)
-        yield Survey(opened, index, splits, clusters, bad, sanity, languages, wanted, notes)
+        yield Survey(opened, index, splits, clusters, bad, sanity, languages, wanted, first_conversation, notes)
 
 
 def _cut_notes(missing: Mapping[str, float], seed: int) -> list[str]:
@@ -166,13 +179,15 @@ def _cut_notes(missing: Mapping[str, float], seed: int) -> list[str]:
     return [f"cut from the training rows by seed {seed}, class by class: {how}"] if missing else []
 
 
-def _read(opened: Source, index: RowIndex, settings: DataSettings, bar: bool) -> tuple[LeftOut, Sanity, Languages]:
-    bad, faults, sanity, languages = LeftOut(), [], Sanity(), Languages()
+def _read(opened: Source, index: RowIndex, settings: DataSettings, bar: bool) -> tuple[LeftOut, Sanity, Languages, str]:
+    bad, faults, sanity, languages, first_conversation = LeftOut(), [], Sanity(), Languages(), ""
     for split in opened.files:
         for row in progress(opened.rows(split), f"reading {split}", bar):
             if isinstance(row, Row):
                 sanity.add(row)
                 languages.add(index.add(split, row), row.user_text)
+                if not first_conversation and not row.is_plain_text:
+                    first_conversation = row.source
             elif settings.skip_bad:
                 bad.add(row)
             else:
@@ -181,7 +196,7 @@ def _read(opened: Source, index: RowIndex, settings: DataSettings, bar: bool) ->
         raise bad_rows(opened.name, faults)
     if not len(index):
         raise StageError(f"{opened.name}: no row is left, all {bad.total} are bad", hint=str(bad.listed[0]))
-    return bad, sanity, languages
+    return bad, sanity, languages, first_conversation
 
 
 def _say_leaks(index: RowIndex, clusters: Clusters, say: Say) -> None:

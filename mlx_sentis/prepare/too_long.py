@@ -4,11 +4,15 @@ Cutting keeps what the answer needs to make sense: the begin token, the system b
 turn. First tokens of the oldest user text go, from its left; where that text alone is not enough, its whole exchange
 goes and the next user text is cut. The shortened messages are rendered anew, so a cut row is one that inference could
 build, and every count is that of its own tokens.
+
+A row of megabytes is first shortened by its characters to what cutting may leave at the most (`shortened`), so that no
+text is tokenised of which a window's worth is kept.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -19,6 +23,9 @@ if TYPE_CHECKING:
     from mlx_sentis.prepare.masks import Prepared
 
 
+SPACE = re.compile(r"(\s+)")
+NO_PROMPT = "a plain text has no prompt that could be cut"
+NOT_CUT = "without what may be cut (user texts, older turns) it is still too long"
 COMPOSED = 4  # characters that a normaliser may compose into one: a letter with three marks
 
 
@@ -59,8 +66,59 @@ def least_tokens(text: str, per_token: int | None, max_tokens: int) -> int:
     """
     if per_token is None or len(text) <= per_token * max_tokens:
         return 0
-    least = sum(map(len, text.split())) // per_token
+    least = visible(text) // per_token
     return least if least > max_tokens else 0
+
+
+def visible(text: str) -> int:
+    """Return how many characters of a text are no white space."""
+    return sum(map(len, text.split()))
+
+
+def shortened(row: Row, most: int, length: Callable[[str], int]) -> Row | None:
+    """Return a row without exchanges that cutting would take away in any case; None where cutting cannot help.
+
+    These are the ones with more than `most` behind their user's text: a row that fits its window has no more.
+
+    Args:
+        row: a conversation, or a plain text.
+        most: the greatest length of what can be kept.
+        length: of a text, for example `visible`.
+    """
+    if row.is_plain_text:
+        return None
+    head, exchanges = _exchanges(row.messages)
+    behind = sum(length(message["content"]) for message in head)
+    first = len(exchanges)
+    for exchange in reversed(exchanges):
+        texts = [length(message["content"]) for message in exchange]
+        if behind + sum(texts[1:]) > most:
+            break
+        behind, first = behind + sum(texts), first - 1
+    if first == len(exchanges):
+        return None
+    return replace(row, messages=[*head, *(message for exchange in exchanges[first:] for message in exchange)])
+
+
+def with_last(row: Row, most: int) -> Row:
+    """Return a conversation with no more than the last `most` visible characters of its first user's text."""
+    messages = list(row.messages)
+    place = next(at for at, message in enumerate(messages) if message["role"] == "user")
+    messages[place] = messages[place] | {"content": _last(messages[place]["content"], most)}
+    return replace(row, messages=messages)
+
+
+def _last(text: str, most: int) -> str:
+    """Return the end of a text that has `most` visible characters, the whole text where it has fewer."""
+    pieces: list[str] = []
+    for piece in reversed(SPACE.split(text)):
+        if not piece.isspace():
+            piece = piece[max(0, len(piece) - most) :]
+            most -= len(piece)
+        pieces.append(piece)
+        if not most:
+            break
+    return "".join(reversed(pieces))
 
 
 def fitted(
@@ -84,16 +142,22 @@ def fitted(
     if not is_cut:
         return Dropped(found.row.source, what)
     if found.row.is_plain_text:
-        return Dropped(found.row.source, f"{what}; a plain text has no prompt that could be cut")
+        return Dropped(found.row.source, f"{what}; {NO_PROMPT}")
     head, exchanges = _exchanges(found.row.messages)
-    for gone in range(len(exchanges)):
+    best, least, most = None, 0, len(exchanges) - 1  # the fewest exchanges that have to go, by bisection
+    while least <= most:
+        gone = (least + most) // 2
         messages = [*head, *(message for exchange in exchanges[gone:] for message in exchange)]
         kept = found if not gone else prepare(replace(found.row, messages=messages))
         if not isinstance(kept, str | Dropped) and len(kept.ids) > max_tokens:
             kept = _with_less_text(kept, len(head), max_tokens, prepare, tokenizer)
-        if kept is not None and not isinstance(kept, str | Dropped):
-            return replace(kept, cut_tokens=len(found.ids) - len(kept.ids))
-    return Dropped(found.row.source, f"{what}; without what may be cut (user texts, older turns) it is still too long")
+        if kept is None or isinstance(kept, str | Dropped):
+            least = gone + 1
+        else:
+            best, most = kept, gone - 1
+    if best is not None:
+        return replace(best, cut_tokens=found.cut_tokens + len(found.ids) - len(best.ids))
+    return Dropped(found.row.source, f"{what}; {NOT_CUT}")
 
 
 def _exchanges(messages: Sequence[Message]) -> tuple[list[Message], list[list[Message]]]:

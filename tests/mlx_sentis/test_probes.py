@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,3 +24,12 @@ def test_probes_are_rendered_prompts_one_of_them_long(toy_model: Callable[[str],
         assert prompt in text
         assert text.endswith("<start_of_turn>model\n" if model_type == "gemma3_text" else "<|im_start|>assistant\n")
         assert text.count("<bos>") == (model_type == "gemma3_text")
+
+
+def test_probes_of_a_model_without_template_are_the_bare_texts(
+    toy_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "toy"
+    shutil.copytree(toy_model("gemma3_text"), folder, ignore=shutil.ignore_patterns("chat_template.jinja"))
+    tokenizer = load_tokenizer(folder)
+    assert [tokenizer.decode(row["ids"]) for row in probe_rows(folder)] == list(PROMPTS)

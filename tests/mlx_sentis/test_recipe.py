@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -225,7 +226,6 @@ def test_preprocessing_is_what_the_models_file_says(toy: Path) -> None:
     [
         ("config.json", r"/config\.json: no such file", "whole Hugging Face directory"),
         ("tokenizer.json", r"/tokenizer\.json: no such file", "tokenizer files of the original"),
-        ("chat_template.jinja", r"/chat_template\.jinja: no such file", "--template FILE"),
     ],
 )
 def test_a_missing_file_is_named_with_a_hint(toy: Path, file: str, message: str, hint: str) -> None:
@@ -272,8 +272,23 @@ def test_an_unknown_architecture_names_the_file(toy: Path) -> None:
     assert "did you mean llama?" in caught.value.hint
 
 
-def test_the_command_exits_1_with_a_hint_when_the_template_is_missing(toy: Path) -> None:
-    (toy / "chat_template.jinja").unlink()
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_a_model_without_template_has_a_recipe_that_says_so(tmp_path: Path, model_type: str) -> None:
+    framed = make_recipe(write_toy_model(tmp_path / "toy", model_type))
+    (tmp_path / "toy" / "chat_template.jinja").unlink()
+    found = make_recipe(tmp_path / "toy")
+    assert found["template"] == {"file": "", "sha256": None, "source": "none", "generation_markers": False}
+    assert found["sources"]["template"] == "no chat_template.jinja, and no chat_template in tokenizer_config.json"
+    assert any("only plain texts can be trained; --template FILE" in note for note in found["notes"])
+    own = ("template", "sources", "notes")
+    assert {k: v for k, v in found.items() if k not in own} == {k: v for k, v in framed.items() if k not in own}
+    done = CliRunner().invoke(recipe_command, [str(tmp_path / "toy")])
+    assert done.exit_code == 0, done.output
+    assert re.search(r"^template +none +no chat_template", done.stdout, re.M)
+
+
+def test_the_command_exits_1_with_a_hint_when_the_tokenizer_is_missing(toy: Path) -> None:
+    (toy / "tokenizer.json").unlink()
     done = CliRunner().invoke(recipe_command, [str(toy)])
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr.startswith("error: ") and "hint: " in done.stderr

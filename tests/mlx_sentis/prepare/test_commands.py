@@ -13,7 +13,10 @@ from click.testing import CliRunner, Result
 
 from mlx_sentis.prepare.commands import check_data, prepare, show_mask
 from mlx_sentis.prepare.formats.containers import NAMES
+from mlx_sentis.prepare.run import run_prepare
+from weights_bridge.errors import StageError
 from weights_bridge.run_folder import RunFolder
+from weights_bridge.settings import DataSettings, resolve
 
 
 def call(command: Any, *words: Any) -> Result:
@@ -115,3 +118,27 @@ def test_the_help_lists_every_format(command: Any) -> None:
     text = " ".join(call(command, "--help").stdout.split())
     listed = text.partition("where looking at them is not enough: ")[2].partition(".")[0]
     assert listed.replace("; files:", ",").split(", ") == [name for name in NAMES if name != "auto"]
+
+
+def test_which_turns_are_trained_is_the_same_by_flag_by_file_and_in_python(llama: Any, tmp_path: Path) -> None:
+    said = [{"role": role, "content": text} for role, text in zip(("user", "assistant") * 2, "abcd", strict=True)]
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(json.dumps({"messages": said}) + "\n", encoding="utf-8")
+    uncut = ("holdout_share", "valid_share", "calibration_share")
+    flags = [word for key in uncut for word in ("--set", f"data.{key}=0")]
+
+    def trained(*more: str) -> int:
+        words = (prepare, rows, "--model", llama.folder, "--out", tmp_path / "run", "--json", *flags, *more)
+        return json.loads(call(*words).stdout)["splits"]["train"]["trained_tokens"]
+
+    by_flag = trained("--set", "data.train_turns=last")
+    assert trained() == 2 * by_flag == 4  # a letter and the end of turn, twice
+    (tmp_path / "own.toml").write_text('[data]\ntrain_turns = "last"\n' + "".join(f"{key} = 0\n" for key in uncut))
+    by_file = resolve(file=tmp_path / "own.toml").settings.data
+    in_python = DataSettings(train_turns="last", holdout_share=0, valid_share=0, calibration_share=0)
+    for settings in (by_file, in_python):
+        facts = run_prepare(str(rows), str(llama.folder), tmp_path / "run", settings)
+        assert facts["splits"]["train"]["trained_tokens"] == by_flag
+    (tmp_path / "own.toml").write_text("[data]\nmask_prompt = true\n")
+    with pytest.raises(StageError, match="mask_prompt"):
+        resolve(file=tmp_path / "own.toml")

@@ -151,18 +151,24 @@ def test_a_plain_text_has_no_prompt_to_cut(llama: Any) -> None:
     assert "a plain text has no prompt" in dropped.reason
 
 
-def test_a_row_of_megabytes_is_told_without_tokenising_it(llama: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "mill " * 400_000
-    row = Row([{"role": "user", "content": text}, {"role": "assistant", "content": "ok"}], [], "a.jsonl:1")
-    short = Row([{"role": "user", "content": "go"}, {"role": "assistant", "content": "ok"}], [], "a.jsonl:2")
-    tokenised: list[int] = []
+@pytest.fixture
+def tokenised(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many characters each tokenised row had."""
+    found: list[int] = []
     plain = RowMaker._tokenised
 
     def counting(self: RowMaker, texts: list[str], *, offsets: bool = False) -> Any:
-        tokenised.extend(map(len, texts))
+        found.extend(map(len, texts))
         return plain(self, texts, offsets=offsets)
 
     monkeypatch.setattr(RowMaker, "_tokenised", counting)
+    return found
+
+
+def test_a_row_of_megabytes_is_told_without_tokenising_it(llama: Any, tokenised: list[int]) -> None:
+    text = "mill " * 20_000
+    row = Row([{"role": "user", "content": text}, {"role": "assistant", "content": "ok"}], [], "a.jsonl:1")
+    short = Row([{"role": "user", "content": "go"}, {"role": "assistant", "content": "ok"}], [], "a.jsonl:2")
     maker = RowMaker(llama.tokenizer, llama.recipe, max_tokens=100)
     refused, kept = maker.prepared([row, short])
     assert isinstance(refused, str) and isinstance(kept, Prepared)
@@ -172,6 +178,70 @@ def test_a_row_of_megabytes_is_told_without_tokenising_it(llama: Any, monkeypatc
     dropped, _ = RowMaker(llama.tokenizer, llama.recipe, max_tokens=100, too_long="drop").prepared([row, short])
     assert isinstance(dropped, Dropped)
     assert dropped.reason == f"at least {least} tokens, more than 100 (data.max_tokens)"
+
+
+def as_whole(model: Any, row: Row, max_tokens: int) -> Any:
+    """Cut a row with all of it tokenised, however long it is."""
+    maker = RowMaker(model.tokenizer, model.recipe, max_tokens=max_tokens, too_long="left")
+    maker.per_token = None
+    return next(maker.prepared([row]))
+
+
+@pytest.mark.parametrize("older", [0, 1, 3000])
+def test_a_long_row_is_cut_as_if_it_had_been_tokenised_whole_and_only_its_end_is(
+    llama: Any, tokenised: list[int], older: int
+) -> None:
+    text = " ".join(f"mill number {n}" for n in range(4000))
+    turns = [{"role": "user", "content": "Where is it?"}, {"role": "assistant", "content": "There."}] * older
+    last = [{"role": "user", "content": text}, {"role": "assistant", "content": "By the river."}]
+    row = Row([{"role": "system", "content": "You guard."}, *turns, *last], [], "a.jsonl:1")
+    found = shaped(llama, row, 100)
+    assert isinstance(found, Prepared)
+    bound = characters_per_token(llama.tokenizer) or 0
+    assert max(tokenised) < 3 * 100 * bound < len(text)
+    tokenised.clear()
+    whole = as_whole(llama, Row([row.messages[0], *last], [], "a.jsonl:1"), 100)
+    assert max(tokenised) > len(text)
+    assert (found.text, found.ids, found.trained) == (whole.text, whole.ids, whole.trained)
+    assert len(found.ids) == 100
+    assert 0 < found.cut_tokens <= whole.cut_tokens + 20 * older
+
+
+def test_a_conversation_of_thousands_of_turns_is_not_rendered_thousands_of_times(
+    llama: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = [{"role": "user", "content": "Where is it?"}, {"role": "assistant", "content": "There."}] * 4000
+    batches: list[int] = []
+    plain = RowMaker._batch
+
+    def counting(self: RowMaker, rows: Any, *, is_bounded: bool = False) -> Any:
+        batches.extend(len(row.messages) for row in rows)
+        return plain(self, rows, is_bounded=is_bounded)
+
+    monkeypatch.setattr(RowMaker, "_batch", counting)
+    found = shaped(llama, Row(turns, [], "a.jsonl:1"), 100)
+    assert isinstance(found, Prepared)
+    assert 60 < len(found.ids) <= 100
+    assert batches[0] == 8000 and max(batches[1:]) < 2000 and len(batches) < 20
+
+
+@pytest.mark.parametrize("place", ["answer", "system"])
+def test_a_long_text_that_may_not_be_cut_is_dropped_without_tokenising_it(
+    llama: Any, tokenised: list[int], place: str
+) -> None:
+    long = "mill " * 20_000
+    messages = [
+        {"role": "system", "content": long if place == "system" else "You guard."},
+        {"role": "user", "content": "Where?"},
+        {"role": "assistant", "content": long if place == "answer" else "There."},
+    ]
+    dropped = shaped(llama, Row(messages, [], "a.jsonl:1"), 100)
+    assert isinstance(dropped, Dropped)
+    assert re.fullmatch(r"at least \d+ tokens, more than 100 .*older turns\) it is still too long", dropped.reason)
+    text = shaped(llama, Row([{"role": "assistant", "content": long}], [], "a.jsonl:1"), 100)
+    assert isinstance(text, Dropped)
+    assert text.reason.endswith("a plain text has no prompt that could be cut")
+    assert max(tokenised, default=0) < 1000
 
 
 def test_a_model_that_fuses_unknown_text_has_no_bound(llama: Any) -> None:
