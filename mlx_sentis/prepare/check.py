@@ -124,7 +124,7 @@ def _text_body(facts: Mapping[str, Any]) -> list[str]:
     rows = ", ".join(f"{split} {one['rows']}" for split, one in facts["splits"].items())
     leaks, remarks = facts["leaks"], facts["remarks"]
     odd = [f"{one['source']}: {one['remark']}" for one in remarks["listed"]]
-    odd += [f"{file}: {count} blank lines skipped" for file, count in facts["blank_lines"].items()]
+    odd += [f"{file}: {counted(count, 'blank line')} skipped" for file, count in facts["blank_lines"].items()]
     return [
         f"Read as `{facts['format']['name']}` ({facts['format']['why']}). Rows: {rows}.",
         table(["characters", "least", "median", "most"], lengths),

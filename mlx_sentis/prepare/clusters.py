@@ -124,7 +124,7 @@ class _Search:
 
     def _candidates(self, band: int) -> Iterator[tuple[Array, Array]]:
         """Yield pairs that agree in one band and are not known to belong together, a few thousand at a time."""
-        keys = _keys(self.signatures[:, band * self.width : (band + 1) * self.width][self.firsts])
+        keys = band_keys(self.signatures[:, band * self.width : (band + 1) * self.width][self.firsts])
         order = np.argsort(keys, kind="stable")
         keys = keys[order]
         places = np.arange(len(keys) - 1)
@@ -197,7 +197,7 @@ class _Search:
         return at
 
 
-def _keys(columns: Array) -> Array:
+def band_keys(columns: Array) -> Array:
     """Return one number per row for the values in some columns (multiply and add, modulo 2^64)."""
     keys = np.zeros(len(columns), np.uint64)
     for column in columns.T:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from mlx_sentis.prepare.index import place_of
+from mlx_sentis.prepare.nearest import nearest_pairs
 from mlx_sentis.prepare.plots import length_bins
 from mlx_sentis.prepare.sanity import spread
 from mlx_sentis.prepare.sources import SPLITS
@@ -67,6 +68,7 @@ def dataset_facts(
         "repeated_rows": {split: twice[split] for split in survey.wanted},
         "contradictions": contradiction_facts(survey, contradictions),
         "near_duplicates": near_duplicate_facts(survey, settings.near_duplicate),
+        "nearest_held_out": nearest_facts(survey, tally.tokens > 0),
         "findings": [finding.as_json() for finding in survey.sanity.findings()],
         "languages": survey.languages.as_json(),
         "edited_turns": tally.edited_turns,
@@ -220,6 +222,25 @@ def near_duplicate_facts(survey: Survey, threshold: float) -> dict[str, Any]:
         source, text, _ = index.shown(largest)
         facts["largest"] = {"rows": int(rows[largest]), "source": place_of(source), "text": text}
     return facts | {"leaks": _leaks(survey)}
+
+
+def nearest_facts(survey: Survey, used: Array) -> list[dict[str, Any]]:
+    """Return the held-out texts that are nearest to a trained one, with both; empty where nothing was compared.
+
+    Args:
+        survey: the first reading.
+        used: [rows] bool, rows that were written.
+    """
+    if not survey.index.near:
+        return []
+    listed = []
+    for pair in nearest_pairs(survey.index, survey.splits, used):
+        sides = {}
+        for name, row in (("holdout", pair.second), ("train", pair.first)):
+            source, text, _ = survey.index.shown(row)
+            sides[name] = {"source": place_of(source), "text": text}
+        listed.append({"similarity": round(pair.similarity, 3)} | sides)
+    return listed
 
 
 def _leaks(survey: Survey) -> dict[str, Any]:

@@ -32,6 +32,7 @@ def text_parts(facts: Mapping[str, Any]) -> list[str]:
     """Return the sections that need no tokenizer: what is alike, signs of mistakes, languages, rows left out."""
     return [
         *_alike_parts(facts),
+        *_nearest_parts(facts),
         *section("Signs of a wrong mapping or a damaged text", finding_lines(facts["findings"])),
         *_language_parts(facts),
         *_left_out_parts(facts),
@@ -88,6 +89,22 @@ def _alike_parts(facts: Mapping[str, Any]) -> list[str]:
     return section("Repeats, near-duplicates, contradictions", lines)
 
 
+def _nearest_parts(facts: Mapping[str, Any]) -> list[str]:
+    """Return the held-out texts nearest to a trained one, for people to judge how new the held-out phrasings are."""
+    if not (found := facts.get("nearest_held_out")):  # `check-data` cuts nothing
+        return []
+    what = "Similarity is that of words and pairs of words (Jaccard): 1 says the same, 0 shares no word."
+    body = [
+        [
+            f"{one['similarity']:.2f}",
+            *(f"{one[side]['source']} {_line(one[side]['text'])}" for side in ("holdout", "train")),
+        ]
+        for one in found
+    ]
+    heading = f"## Held-out texts nearest to a trained one\n\n{what}"
+    return [heading, table(["similarity", "held out", "trained"], body)]
+
+
 def _leak_lines(leaks: Mapping[str, Any]) -> list[str]:
     lines = [
         f"**{one['later']['split']} and {one['earlier']['split']} say almost the same** ({one['similarity']:.2f}): "
@@ -117,12 +134,13 @@ def _left_out_parts(facts: Mapping[str, Any]) -> list[str]:
 
 
 def _things_to_look_at(facts: Mapping[str, Any]) -> list[str]:
-    lines = [f"{file}: {count} blank lines skipped" for file, count in facts["blank_lines"].items()]
+    lines = [f"{file}: {counted(count, 'blank line')} skipped" for file, count in facts["blank_lines"].items()]
     remarks = facts["remarks"]
     lines += [f"{one['source']}: {one['remark']}" for one in remarks["listed"]]
     lines += _rest(remarks["count"], len(remarks["listed"]), "remarks")
     if facts["edited_turns"]:
-        lines.append(f"{facts['edited_turns']} assistant turns lost text in rendering (the template edits them)")
+        turns = counted(facts["edited_turns"], "assistant turn")
+        lines.append(f"{turns} lost text in rendering (the template edits them)")
     window = facts["window"]
     if over := window["rows_over_positions"]:
         lines.append(
@@ -156,4 +174,4 @@ def _line(text: str) -> str:
 def table(head: Sequence[Any], rows: Sequence[Sequence[Any]]) -> str:
     """Return a table of Markdown."""
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)

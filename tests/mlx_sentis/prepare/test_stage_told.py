@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chat_templates import THINKING
 
 from mlx_sentis.demo.toy import CHATML
 from mlx_sentis.prepare import survey
@@ -289,3 +290,31 @@ def test_rows_with_tools_that_end_in_prose_are_of_class_text(
     facts = prepare(llama, jsonl(rows), tmp_path / "run")
     assert list(facts["classes"]["train"]) == ["text"]
     assert "`text` one whose last turn is prose" in (tmp_path / "run" / "data" / "report.md").read_text("utf-8")
+
+
+def test_the_nearest_texts_across_the_cut_are_listed_with_both(llama: Any, jsonl: Any, tmp_path: Path) -> None:
+    folder = jsonl(pairs(6), "set/train.jsonl").parent
+    held = ["Open gate number 3 | now, please", "Who sings?"]
+    jsonl([{"prompt": text, "completion": "Sure."} for text in held], "set/holdout.jsonl")
+    facts = prepare(llama, folder, tmp_path / "run", valid_share=0, calibration_share=0)
+    first, second = facts["nearest_held_out"]
+    assert first["holdout"] == {"source": "holdout.jsonl:1", "text": held[0]}
+    assert first["train"] == {"source": "train.jsonl:4", "text": "Open gate number 3"}
+    assert (first["similarity"], second["similarity"]) == (0.636, 0.0)  # 7 of 11 words and pairs
+    report = (tmp_path / "run" / "data" / "report.md").read_text(encoding="utf-8")
+    row = "| 0.64 | holdout.jsonl:1 'Open gate number 3 \\| now, please' | train.jsonl:4 'Open gate number 3' |"
+    assert "## Held-out texts nearest to a trained one" in report
+    assert row in report
+    alike = prepare(llama, folder, tmp_path / "other", valid_share=0, calibration_share=0, near_duplicate=1)
+    assert alike["nearest_held_out"] == []
+
+
+def test_turns_that_lose_text_in_rendering_are_counted_and_reported(llama: Any, jsonl: Any, tmp_path: Path) -> None:
+    model = llama.with_template(THINKING)
+    said = zip(("user", "assistant") * 2, ("a", "<think>\nx\n</think>\n\none", "b", "two"), strict=True)
+    rows = jsonl([{"messages": [{"role": role, "content": text} for role, text in said]}])
+    uncut = {"holdout_share": 0, "valid_share": 0, "calibration_share": 0}
+    facts = prepare(model, rows, tmp_path / "run", **uncut)
+    assert facts["edited_turns"] == 1  # of the earlier turn the thoughts, which inference would not show either
+    report = (tmp_path / "run" / "data" / "report.md").read_text(encoding="utf-8")
+    assert "- 1 assistant turn lost text in rendering (the template edits them)" in report
