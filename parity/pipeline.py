@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ def run_pipeline(
     *,
     first: str = "recipe",
     progress: str = "stdout",
+    trackers: Sequence[str] = (),
     quiet: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, float]:
@@ -57,6 +58,7 @@ def run_pipeline(
         settings: written to `config.toml`; None keeps the run's own (going on with `first`).
         first: the stage to begin with.
         progress: where the training bar goes.
+        trackers: who else hears of the training, see `mlx_sentis.training.reporters`.
         quiet: no story from the stages.
         say: hears of each stage.
 
@@ -78,7 +80,7 @@ def run_pipeline(
     for name in names[names.index(first) :]:
         say(f"[{names.index(name) + 1}/{len(names)}] {name}: {(STAGES[name].__doc__ or '').strip()}")
         began = time.monotonic()
-        code = run_stage(name, root, progress, quiet)
+        code = run_stage(name, root, progress, quiet, trackers)
         seconds[name] = round(time.monotonic() - began, 1)
         if code != 0:
             raise StageFailedError(name, code, root)
@@ -86,9 +88,10 @@ def run_pipeline(
     return seconds
 
 
-def run_stage(name: str, root: Path, progress: str, quiet: bool) -> int:
+def run_stage(name: str, root: Path, progress: str, quiet: bool, trackers: Sequence[str] = ()) -> int:
     """Run one stage in a child and return its exit code; the child's words go straight to the terminal."""
     words: list[Any] = [sys.executable, "-m", "parity.stages", name, str(root), progress, "quiet" if quiet else "loud"]
+    words += trackers
     child = subprocess.Popen(words, env=environment())
     with _passing_on_signals(child, name):
         try:

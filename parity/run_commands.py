@@ -21,6 +21,13 @@ PATH = click.Path(path_type=Path)
 @click.option(
     "--progress", type=click.Choice(["stdout", "stderr", "jsonl", "off"]), default=None, help="Of the training stage."
 )
+@click.option(
+    "--report-to",
+    "trackers",
+    type=click.Choice(["wandb", "trackio", "tensorboard"]),
+    multiple=True,
+    help="Tell a tracker that is installed of the training; may be given again.",
+)
 def run(
     output: Output,
     config: Path | None,
@@ -28,13 +35,17 @@ def run(
     overrides: tuple[str, ...],
     first: str | None,
     progress: str | None,
+    trackers: tuple[str, ...],
 ) -> None:
     """Run all stages in order, from a data file to a parity-verified ONNX; without CONFIG the embedded demo."""
     from mlx_sentis.catalogue import require_model_name
+    from mlx_sentis.training.reporters import tracker_module
     from parity.pipeline import run_pipeline
     from parity.report import verdict_table
     from weights_bridge.files import read_json
 
+    for name in trackers:
+        tracker_module(name)  # one that is not installed is told before conversion, not after
     settings = settings_for(config, out, overrides, first)
     if settings is not None:
         require_model_name(settings.settings.model.name)  # before a run folder is made
@@ -43,7 +54,8 @@ def run(
     if output.as_json and where in ("stdout", "jsonl"):
         raise click.UsageError(f"--progress {where} and --json both want stdout")
     output.story(f"run folder {root}")
-    run_pipeline(root, settings, first=first or "recipe", progress=where, quiet=output.quiet, say=output.story)
+    told = {"progress": where, "trackers": trackers, "quiet": output.quiet, "say": output.story}
+    run_pipeline(root, settings, first=first or "recipe", **told)
     report = read_json(root / "parity" / "report.json")
     output.answer("run", {"run": str(root), "report": report}, verdict_table(report))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,14 +94,16 @@ def prepare(run: RunFolder, settings: Settings, say: Say, bar: bool = False) -> 
     say(", ".join(f"{one['rows']} {name}" for name, one in facts["splits"].items()))
 
 
-def train(run: RunFolder, settings: Settings, say: Say, progress: str = "stdout") -> None:
+def train(run: RunFolder, settings: Settings, say: Say, progress: str = "stdout", trackers: Sequence[str] = ()) -> None:
     """Train the adapter."""
     from mlx_sentis.training import events
+    from mlx_sentis.training.reporters import reporter
     from mlx_sentis.training.stage import train_run
     from mlx_sentis.training_commands import sinks
 
     # what a kill left unfinished goes on: exactness makes it the same as starting over
-    figures = train_run(run, settings, sinks(events, progress), say, resume="if-unfinished")
+    told = [*sinks(events, progress), *(reporter(name, run.root, settings) for name in trackers)]
+    figures = train_run(run, settings, told, say, resume="if-unfinished")
     say(f"loss {figures['first_loss']:.3f} → {figures['last_loss']:.3f}, best after update {figures['best_step']}")
 
 
@@ -208,7 +210,7 @@ STAGES: dict[str, Callable[..., None]] = {
 READ_ROWS = ("recipe", "prepare")
 
 
-def main(name: str, root: str, progress: str, quiet: str) -> int:
+def main(name: str, root: str, progress: str, quiet: str, *trackers: str) -> int:
     """Run one stage in this process; a `StageError` becomes a line on stderr and its exit code."""
     run = RunFolder(Path(root))
 
@@ -218,7 +220,7 @@ def main(name: str, root: str, progress: str, quiet: str) -> int:
 
     settings = resolve(file=run.path("config.toml")).settings
     try:
-        extra: dict[str, Any] = {"progress": progress} if name == "train" else {}
+        extra: dict[str, Any] = {"progress": progress, "trackers": trackers} if name == "train" else {}
         if name in READ_ROWS:
             extra["bar"] = quiet != "quiet" and progress != "off"  # on stderr, as `prepare` itself has it
         STAGES[name](run, settings, say, **extra)

@@ -71,13 +71,21 @@ class CausalLM:
 def load_causal_lm(folder: ModelFolder) -> CausalLM:
     """Load a model directory through mlx-lm's definition, weights widened to fp32.
 
+    Weights that are quantised already stay packed, see `quantised_folder`.
+
     fp32 because half precision runs at 2–3 GFLOP/s on MLX's CPU backend, and because parity is measured there.
 
     Raises:
         StageError: tensors do not fit the architecture, all mismatches at once.
     """
-    folder.check_tensors()
+    from mlx_sentis.training.quantised_folder import is_quantised, load_packed
+
     definition = models_module(folder.config["model_type"])
+    if is_quantised(folder):
+        network = definition.Model(definition.ModelArgs.from_dict(folder.config))
+        load_packed(network, folder)
+        return _ready(network, folder)
+    folder.check_tensors()
     network = definition.Model(definition.ModelArgs.from_dict(folder.config))
     names = folder.architecture.mlx_from_torch(folder.config)
     weights = {names[name]: mx.array(array) for name, array in folder.tensors() if name in names}
@@ -89,6 +97,10 @@ def load_causal_lm(folder: ModelFolder) -> CausalLM:
         hint = "this mlx-lm has another definition of the architecture than the one this was tested with (0.32)"
         raise all_at_once(f"{folder.config['model_type']}: tensors do not fit mlx-lm's definition:", faults, hint=hint)
     network.load_weights(list(weights.items()), strict=True)
+    return _ready(network, folder)
+
+
+def _ready(network: Any, folder: ModelFolder) -> CausalLM:
     network.eval()
     mx.eval(network.parameters())
     return CausalLM(network, folder)

@@ -56,6 +56,21 @@ def figures_of(event: events.Event) -> dict[str, float]:
     return {}
 
 
+def tracker_module(name: str) -> Any:
+    """Return a tracker's module.
+
+    Args:
+        name: `wandb`, `trackio` or `tensorboard`.
+
+    Raises:
+        StageError: it is not installed, with the command that does.
+    """
+    try:
+        return importlib.import_module("tensorboard.summary" if name == "tensorboard" else name)
+    except ImportError:
+        raise StageError(f"--report-to {name}: not installed", hint=f"pip install {name}") from None
+
+
 def reporter(name: str, run: Path, settings: Settings) -> Reporter:
     """Return the sink of a tracker.
 
@@ -67,10 +82,7 @@ def reporter(name: str, run: Path, settings: Settings) -> Reporter:
     Raises:
         StageError: the tracker is not installed, with the command that does.
     """
-    try:
-        module = importlib.import_module("tensorboard.summary" if name == "tensorboard" else name)
-    except ImportError:
-        raise StageError(f"--report-to {name}: not installed", hint=f"pip install {name}") from None
+    module = tracker_module(name)
     return {"wandb": _wandb, "trackio": _trackio, "tensorboard": _tensorboard}[name](module, run, asdict(settings))
 
 

@@ -42,6 +42,10 @@ def add_adapters(model: CausalLM, settings: AdapterSettings, seed: int, *, find_
     """
     names = target_modules(model, settings.targets, settings.exclude)
     adapt(model.network, names, settings, seed, find_bases=find_bases)
+    if "quantization" in model.folder.config:
+        from mlx_sentis.training.quantised_folder import widen
+
+        widen(model.network)
     return names
 
 

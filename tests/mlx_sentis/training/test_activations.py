@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -22,10 +23,11 @@ Make = Callable[..., Any]
 ROWS = rendered_rows(*range(30, 46), prefix=160)  # 160 is shared at once, and longer than toy gemma's window
 
 
-def gradients(model: Any, *, share: bool, seed: int = 0) -> tuple[float, dict[str, Any]]:
+def gradients(model: Any, *, share: bool, seed: int = 0, streams: int | None = None) -> tuple[float, dict[str, Any]]:
     model.network.train()
     mx.random.seed(seed)
-    arrays = arrays_of(make_batch(ROWS[:6], sharing_of(ROWS) if share else 0, 0))
+    sharing = sharing_of(ROWS, enabled=share, streams=streams) if share or streams else 0
+    arrays = arrays_of(make_batch(ROWS[:6], sharing, 0))
     loss, found = nn.value_and_grad(model.network, lambda: loss_of_batch(model, arrays))()
     return float(loss.item()), {name: np.array(array) for name, array in tree_flatten(found)}  # pyright: ignore
 
@@ -47,6 +49,33 @@ def test_gradients_equal_those_that_keep_every_activation(decoder: Make, model_t
         norm = np.linalg.norm(plain[name])
         assert norm > 0, name
         assert np.linalg.norm(found[name] - plain[name]) <= 1e-5 * norm, name
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_passes_side_by_side_are_computed_again_each_on_its_own_stream(decoder: Make, share: bool) -> None:
+    model, used = decoder("llama"), Counter()
+    for layer in model.layers:
+        layer.__class__ = heard_by(used, type(layer))
+    loss, plain = gradients(model, share=share, streams=3)
+    forward = dict(used)
+    assert len(forward) == 3
+    used.clear()
+    checkpoint_activations(model)
+    again, found = gradients(model, share=share, streams=3)
+    assert used == {stream: 2 * calls for stream, calls in forward.items()}
+    assert again == pytest.approx(loss, rel=1e-6)
+    for name in plain:
+        assert np.linalg.norm(found[name] - plain[name]) <= 1e-5 * np.linalg.norm(plain[name]), name
+
+
+def heard_by(used: Counter[str], plain: type) -> type:
+    """Return a layer's class that counts on which stream it is built."""
+
+    def call(self: Any, *words: Any, **named: Any) -> mx.array:
+        used[str(mx.default_stream(mx.default_device()))] += 1
+        return plain.__call__(self, *words, **named)
+
+    return type("Heard", (plain,), {"__call__": call})
 
 
 def test_names_and_places_of_modules_stay(decoder: Make) -> None:

@@ -6,15 +6,17 @@ import json
 import math
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 import pytest
+from mlx.optimizers import clip_grad_norm
 
 from mlx_sentis.training.optimisers import inverse_schedule, learning_rate_schedule, make_optimizer
 from weights_bridge.errors import StageError
-from weights_bridge.settings import TrainSettings
+from weights_bridge.settings import TrainSettings, resolve
 
 RNG = np.random.default_rng(5)
 START = {"matrix": RNG.standard_normal((4, 6)).astype(np.float32), "vector": RNG.standard_normal(5).astype(np.float32)}
@@ -26,7 +28,8 @@ import torch
 request, answer = json.load(sys.stdin), {}
 for name, case in request["cases"].items():
     p = {k: torch.nn.Parameter(torch.tensor(v)) for k, v in request["start"].items()}
-    optimizer = getattr(torch.optim, case["kind"])(list(p.values()), **case["settings"])
+    trained = [v for v in p.values() if case["kind"] != "Muon" or v.ndim == 2]
+    optimizer = getattr(torch.optim, case["kind"])(trained, **case["settings"])
     for gradients in request["gradients"]:
         for key, gradient in gradients.items():
             p[key].grad = torch.tensor(gradient)
@@ -56,6 +59,12 @@ CASES: dict[str, tuple[str, dict[str, Any], float, dict[str, Any]]] = {
         0.0,
         {"optimizer": "sgd", "momentum": 0.7, "weight_decay": 0.1},
     ),
+    "muon": (
+        "Muon",  # takes matrices only
+        {"lr": 0.01, "momentum": 0.9, "weight_decay": 0.0},
+        0.0,
+        {"optimizer": "muon", "momentum": 0.9},
+    ),
     "clipped": ("SGD", {"lr": 0.01}, 0.5, {"optimizer": "sgd", "momentum": 0.0}),
 }
 
@@ -79,8 +88,6 @@ def ours(updates: int = 4, clip: float = 0.0, **settings: Any) -> dict[str, Any]
     for gradients in GRADIENTS[:updates]:
         given: Any = {k: mx.array(v) for k, v in gradients.items()}
         if clip:
-            from mlx.optimizers import clip_grad_norm
-
             given, _ = clip_grad_norm(given, clip)
         values = optimizer.apply_gradients(given, values)
     return {k: np.array(v) for k, v in values.items()}
@@ -106,6 +113,43 @@ def test_lions_first_update_is_the_sign_after_a_decoupled_decay() -> None:
     # Chen et al. 2023, arXiv 2302.06675, algorithm 2
     wanted = {k: v * (1 - 0.01 * 0.1) - 0.01 * np.sign(GRADIENTS[0][k]) for k, v in START.items()}
     assert_close(ours(1, optimizer="lion", weight_decay=0.1), wanted)
+
+
+def test_lion_goes_by_both_of_its_momenta_over_four_updates() -> None:
+    # the same algorithm: the sign of β1 m + (1 − β1) g moves, β2 m + (1 − β2) g is kept
+    values, momenta = dict(START), {name: np.zeros_like(value) for name, value in START.items()}
+    for gradients in GRADIENTS:
+        for name, gradient in gradients.items():
+            direction = np.sign(0.8 * momenta[name] + 0.2 * gradient)
+            values[name] = values[name] * (1 - 0.01 * 0.1) - 0.01 * direction
+            momenta[name] = 0.95 * momenta[name] + 0.05 * gradient
+    assert_close(ours(optimizer="lion", beta1=0.8, beta2=0.95, weight_decay=0.1), values)
+
+
+def test_adafactor_keeps_factored_means_over_four_updates() -> None:
+    # algorithm 4 again; MLX clips at 1 and has no first moment as we set it up
+    values = {name: value.astype(np.float64) for name, value in START.items()}
+    means: dict[str, Any] = {}
+    for step, gradients in enumerate(GRADIENTS, 1):
+        beta = 1 - step**-0.8
+        for name, gradient in gradients.items():
+            square = gradient.astype(np.float64) ** 2 + 1e-30
+            new = (square.mean(1), square.mean(0)) if square.ndim == 2 else (square,)
+            old = means.get(name, tuple(np.zeros_like(part) for part in new))
+            means[name] = tuple(beta * before + (1 - beta) * now for before, now in zip(old, new, strict=True))
+            size = np.outer(*means[name]) / means[name][0].mean() if square.ndim == 2 else means[name][0]
+            update = gradient / np.sqrt(size)
+            values[name] = values[name] - 0.01 * update / max(1.0, float(np.sqrt((update**2).mean())))
+    found = ours(optimizer="adafactor")
+    for name in values:
+        np.testing.assert_allclose(found[name], values[name], rtol=2e-5, atol=2e-6, err_msg=name)
+
+
+def test_muon_is_torchs_for_matrices_as_far_as_its_half_precision_goes(torchs: dict[str, dict[str, Any]]) -> None:
+    # torch iterates in bfloat16 (8 bits), four updates of about 0.01 each
+    found = ours(**CASES["muon"][3])["matrix"]
+    moved = np.abs(torchs["muon"]["matrix"] - START["matrix"]).max()
+    assert np.abs(found - torchs["muon"]["matrix"]).max() < 0.03 * moved
 
 
 def test_adafactors_first_update_is_the_gradient_over_its_factored_size() -> None:
@@ -138,6 +182,37 @@ def test_muon_goes_on_as_adamw_for_vectors_over_several_updates() -> None:
 def test_a_decay_that_adam_does_not_have_is_refused_and_not_ignored() -> None:
     with pytest.raises(StageError, match="adam has none"):
         make_optimizer(TrainSettings(optimizer="adam", weight_decay=0.1), 4)
+
+
+# --- all of it from one file
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine", "inverse"])
+@pytest.mark.parametrize("optimizer", ["adamw", "adam", "sgd", "adafactor", "lion", "muon"])
+def test_every_optimiser_takes_every_schedule_and_clipping_from_one_file(
+    optimizer: str, schedule: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(
+        f'[train]\noptimizer = "{optimizer}"\nschedule = "{schedule}"\nlearning_rate = 0.01\nwarmup_updates = 2\n'
+        "gradient_clip = 0.5\nfinal_learning_rate = 0.001\ninverse_gamma = 2.0\ninverse_warmup = 0.5\n"
+    )
+    settings = resolve(file=file).settings.train
+    chosen, rate = make_optimizer(settings, 6)
+    values: Any = {name: mx.array(value) for name, value in START.items()}
+    chosen.init(values)
+    for update, gradients in enumerate(GRADIENTS):
+        before = {name: np.array(value) for name, value in values.items()}
+        given: Any = {name: mx.array(value) for name, value in gradients.items()}
+        given, _ = clip_grad_norm(given, settings.gradient_clip)
+        values = chosen.apply_gradients(given, values)
+        mx.eval(values, chosen.state)
+        # each update goes by the rate of its own number
+        assert float(chosen.learning_rate.item()) == pytest.approx(float(rate(mx.array(update)).item()), rel=1e-6)
+        assert all(np.isfinite(np.array(value)).all() for value in values.values())
+        assert all(np.abs(np.array(values[name]) - before[name]).max() > 0 for name in values)
+    wanted = {"constant": 0.01, "linear": 0.00775, "cosine": 0.00868, "inverse": 0.0059293}[schedule]
+    assert float(rate(mx.array(3)).item()) == pytest.approx(wanted, rel=1e-3)
 
 
 # --- schedules
