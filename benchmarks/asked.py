@@ -22,7 +22,7 @@ class Asked:
         runs: counted runs after the warm-up; None takes each benchmark's own default.
         rows: training rows in a step, or rows to prepare; None takes each benchmark's own default.
         run: a run folder, for `demo` and `parity`.
-        full: train: the whole table; export: all layers.
+        full: train: the whole table; export: all layers; bridge: the whole curve.
         case: train: one case only.
         out: train: where JSON and picture go.
         say: hears what is being measured.

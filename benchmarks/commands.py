@@ -17,6 +17,7 @@ ALL = (
     "prepare",
     "train",
     "adapters",
+    "bridge",
     "export",
     "parity",
 )  # `demo` joins where a run folder is given
@@ -38,7 +39,9 @@ def load_average() -> float | None:
 @click.option("--runs", type=click.IntRange(min=1), help="Counted runs after the warm-up; each has its own default.")
 @click.option("--rows", type=click.IntRange(min=1), help="train: rows in a step, 4. prepare: rows, 100000.")
 @click.option(
-    "--full", is_flag=True, help="train: the whole table, 16 rows, 19 GiB. export: all layers. Both take long."
+    "--full",
+    is_flag=True,
+    help="train: the whole table, 16 rows, 19 GiB. export: all layers. bridge: to 3.8 GiB. All take long.",
 )
 @click.option("--case", type=click.Choice(CASES), default=None, help="train: one case only.")
 @click.option("--out", type=click.Path(path_type=Path), default=None, help="train: a folder for JSON and picture.")

@@ -15,7 +15,7 @@ from converters.tracing import trace
 from converters.weights import check_fit, fill, store_as_fp16
 from weights_bridge.errors import StageError
 from weights_bridge.files import write_json, written_whole
-from weights_bridge.model_folder import ModelFolder, layer_kinds, open_model_folder
+from weights_bridge.model_folder import ModelFolder, layer_kinds, open_model_folder, require_stage
 from weights_bridge.settings import ExportSettings
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def export_model(model: Path, out: Path, settings: ExportSettings, contract_out:
         what = f"opset {settings.opset}: torch's exporter writes {OPSETS[0]} to {OPSETS[-1]}"
         raise StageError(what, hint="export with --opset 18; opset 15 (Sentis 2.4) needs a down-conversion of its own")
     folder = open_model_folder(model)
+    require_stage(folder, "export")
     family = families.get(folder.architecture.family)
     if (size := family.predicted_bytes(folder, settings.dtype)) > onnx_file.LIMIT_BYTES:
         raise onnx_writer.too_large(out, size)

@@ -18,7 +18,7 @@ from mlx_sentis.templates import TEMPLATE_HINT, adds_bos, load_tokenizer, marks_
 from weights_bridge.architectures.table import dimensions
 from weights_bridge.errors import StageError
 from weights_bridge.files import read_json, sha256_of_text
-from weights_bridge.model_folder import layer_kinds, open_model_folder
+from weights_bridge.model_folder import layer_kinds, open_model_folder, require_stage
 
 SCHEMA = "mlx-sentis/recipe/1"
 USER = {"role": "user", "content": "Where is the mill?"}
@@ -55,6 +55,7 @@ def make_recipe(
         hint = "give a whole Hugging Face directory: config.json, *.safetensors, tokenizer.json"
         raise StageError(f"{folder}/config.json: no such file", hint=hint)
     opened = open_model_folder(folder)
+    require_stage(opened, "recipe")
     tokenizer = load_tokenizer(folder, template=template)
     if len(tokenizer) > opened.config["vocab_size"]:
         found = f"the tokenizer has {len(tokenizer)} ids, the embedding {opened.config['vocab_size']} rows"

@@ -16,15 +16,16 @@ from weights_bridge.run_folder import RunFolder
 from weights_bridge.settings import ParitySettings
 
 
-def merge_run(run: RunFolder, which: str = "best") -> dict[str, Any]:
+def merge_run(run: RunFolder, which: str = "best", dtype: str = "fp32") -> dict[str, Any]:
     """Merge a run's adapter into its base weights and write `merged/`.
 
     Args:
         run: with `recipe.json` and `checkpoints/`.
         which: the checkpoint, `best`, `last` or an update.
+        dtype: of the merged weights.
 
     Returns:
-        Which checkpoint, how many modules, the size in bytes.
+        Which checkpoint, how many modules, the size in bytes, how much of the adapter's effect was kept.
 
     Raises:
         StageError: no such checkpoint, or the data was prepared after the training.
@@ -39,10 +40,11 @@ def merge_run(run: RunFolder, which: str = "best") -> dict[str, Any]:
         require_base(base, found)
         given = recipe["template"]["source"] == "--template"
         template = Path(recipe["template"]["file"]) if given else None
-        write_merged(base, found, run.path("merged"), recipe["stop_ids"], template)
+        effect = write_merged(base, found, run.path("merged"), recipe["stop_ids"], template, dtype)
         stage.wrote(run.path("merged"))
         size = sum(file.stat().st_size for file in run.path("merged").iterdir())
         stage.facts |= {"checkpoint": adapter.resolve().parent.name, "modules": len(found.modules), "bytes": size}
+        stage.facts |= {"dtype": dtype, "effect": effect.as_json()}
         stage.facts["quantised"] = found.facts.get("quantised", "no")
     return stage.facts
 
@@ -84,7 +86,8 @@ def bridge_run(run: RunFolder, settings: ParitySettings, which: str, say: Callab
     """Merge and gate."""
     facts = merge_run(run, which)
     say(
-        f"merged {facts['modules']} modules of checkpoint {facts['checkpoint']} into {facts['bytes'] / 1e6:.0f} MB fp32"
+        f"merged {facts['modules']} modules of checkpoint {facts['checkpoint']} into {facts['bytes'] / 1e6:.0f} MB "
+        f"{facts['dtype']}, which keep {facts['effect']['kept']:.2%} of the adapter's effect"
     )
     if facts["quantised"] != "no":
         say("trained on quantised weights and merged into the full ones: the gates and eval measure what is shipped")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -80,17 +81,58 @@ def default_folder(resolved: Resolved) -> Path:
     return Path("runs") / f"{Path(settings.model.name).name}-{Path(settings.data.source).stem}"
 
 
-@command("bridge", examples=("bridge runs/npc", "bridge runs/npc --checkpoint last"))
-@click.argument("folder", metavar="RUN", type=PATH)
-@click.option("--to", type=click.Choice(["torch"]), default="torch", show_default=True, help="Layout to write.")
-@click.option("--checkpoint", default="best", show_default=True, help="best, last or an update's number.")
-def bridge(output: Output, folder: Path, to: str, checkpoint: str) -> None:
-    """Merge the trained adapter into a Hugging Face directory and measure gate A0."""
+@command("bridge", examples=("bridge runs/npc", "bridge runs/npc --to peft --out npc-peft"))
+@click.argument("folder", metavar="RUN|MODEL", type=PATH)
+@click.option(
+    "--to",
+    type=click.Choice(["torch", "mlx", "peft"]),
+    default="torch",
+    show_default=True,
+    help="Of a run: the merged model, or the adapter for mlx-lm or PEFT. Of a model: whose layout.",
+)
+@click.option("--from", "source", nargs=2, metavar="peft|mlx DIR", help="First take this adapter into the run.")
+@click.option("--out", type=PATH, help="Where an adapter or a model goes; RUN/peft and RUN/mlx by default.")
+@click.option("--checkpoint", help="best (default), last or an update's number.")
+@click.option("--allow-pickle", is_flag=True, help="Read .bin and .pt too, as weights only.")
+def bridge(
+    output: Output,
+    folder: Path,
+    to: Literal["torch", "mlx", "peft"],
+    source: tuple[str, str] | None,
+    out: Path | None,
+    checkpoint: str | None,
+    allow_pickle: bool,
+) -> None:
+    """Merge the trained adapter into a Hugging Face directory and measure gate A0.
+
+    Or take adapters in and out (--from, --to), or rewrite a model directory in torch's or MLX's layout.
+    """
+    from parity.adapters_in_out import IMPORTED, convert_model, export_adapter, import_adapter
     from parity.bridge import bridge_run
     from parity.verify import settings_of
 
+    is_model = (folder / "config.json").is_file() and not (folder / "manifest.json").is_file()
+    if is_model:
+        if to == "peft" or source or out is None:
+            raise click.UsageError("a model directory takes --to torch or mlx, and --out")
+        facts = convert_model(folder, to, out, allow_pickle=allow_pickle)
+        text = f"{out}: {facts['tensors']} tensors from {facts['from']}'s layout to {to}'s, bit by bit"
+        output.answer("bridge", facts, text + ("; transformers opened it" if to == "torch" else ""))
+        return
     opened = RunFolder.existing(folder)
-    report = bridge_run(opened, settings_of(opened).parity, checkpoint, output.story)
+    if source:
+        if source[0] not in ("peft", "mlx"):
+            raise click.UsageError(f"--from {source[0]}: wanted peft or mlx")
+        facts = import_adapter(opened, source[0], Path(source[1]), allow_pickle=allow_pickle)
+        output.story(f"{facts['type']} of rank {facts['rank']}, alpha {facts['alpha']:g}, {facts['modules']} modules")
+    which = checkpoint or (IMPORTED if source else "best")
+    if to != "torch":
+        facts = export_adapter(opened, to, which, out or folder / to)
+        output.answer("bridge", facts, f"{facts['out']}: {facts['type']}, {facts['modules']} modules, for {to}")
+        return
+    if out is not None:
+        raise click.UsageError("--out is of adapters and models; the merged directory is RUN/merged")
+    report = bridge_run(opened, settings_of(opened).parity, which, output.story)
     text = (
         f"{folder}/merged: gate A0 passed, {len(report.results)} checks; forward {report.worst_db('forward'):.1f} dB, "
         f"backward {report.worst_db('backward'):.1f} dB at the worst"

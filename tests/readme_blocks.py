@@ -91,12 +91,15 @@ def draw_picture(plots: Path) -> None:
 
 
 def families_table() -> str:
-    """Return the registry as a table: family and architecture by stage."""
+    """Return the registry as a table; architectures that the same stages cover share a row."""
     heading = ("family", "architecture", *families.STAGES)
     lines = [heading, ("---",) * 2 + (":-:",) * len(families.STAGES)]
+    together: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for row in families.table():
-        marks = tuple("●" if stage in row["stages"] else "" for stage in families.STAGES)
-        lines.append((row["family"], f"`{row['architecture']}`", *marks))
+        together.setdefault((row["family"], tuple(row["stages"])), []).append(f"`{row['architecture']}`")
+    for (family, stages), names in sorted(together.items(), key=lambda item: (item[0][0], -len(item[0][1]))):
+        marks = tuple("●" if stage in stages else "" for stage in families.STAGES)
+        lines.append((family, ", ".join(names), *marks))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

@@ -2,7 +2,8 @@
 
 The tensors of each kind are those of `adapter_kinds.Kind.shapes`. The fixed bases U and V of the -XS kinds are in the
 file too: two libraries' singular vectors differ where singular values are close, so a file without them is not whole.
-A full fine-tune is a file of the kind `full`, with the model's own tensors under their own names.
+A full fine-tune is a file of the kind `full`, with the model's own tensors under their own names. Beside an adapter,
+`saved` names whole tensors that take the place of the model's (PEFT's `modules_to_save`).
 
 Legend: `r` rank, `in`/`out` the sides of the weight as a matrix.
 """
@@ -13,7 +14,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,12 @@ class Adapter:
     Attributes:
         facts: type, rank, alpha, scale, norm, dropout, targets; ranks and alphas of the modules that differ; base.
         modules: torch module name to its tensors.
+        saved: torch tensor name to a whole tensor in the place of the model's.
     """
 
     facts: dict[str, Any]
     modules: dict[str, dict[str, Array]]
+    saved: dict[str, Array] = field(default_factory=dict)
 
     @property
     def is_full(self) -> bool:
@@ -86,11 +89,23 @@ def read_adapter(path: Path) -> Adapter:
     facts = _facts(path, file.metadata["adapter"])
     tensors = dict(file.tensors())
     modules: dict[str, dict[str, Array]] = defaultdict(dict)
+    saved = {name: tensors.pop(name) for name in facts.get("saved") or [] if name in tensors}
+    if faults := [f"{name}: missing, the metadata names it" for name in set(facts.get("saved") or []) - saved.keys()]:
+        raise all_at_once(f"{path}: not a whole adapter:", faults, hint="train again, or restore the checkpoint")
     for name, array in tensors.items():
         module, _, part = name.rpartition(".")
         modules[module][part] = array
     _check(path, facts, modules)
-    return Adapter(facts, dict(sorted(modules.items())))
+    if faults := [f"{name}: holds values that are not finite" for name, a in saved.items() if not np.isfinite(a).all()]:
+        raise all_at_once(f"{path}: not a whole adapter:", faults, hint="train again, or restore the checkpoint")
+    return Adapter(facts, dict(sorted(modules.items())), saved)
+
+
+def saved_names(path: Path) -> list[str]:
+    """Return the names of the whole tensors in an interchange file; none where it is somebody else's."""
+    file = open_safetensors(path)
+    facts = json.loads(file.metadata.get("adapter", "{}"))
+    return [name for name in facts.get("saved") or [] if name in file.entries]
 
 
 def naming_scheme(names: Iterable[str]) -> str | None:

@@ -1,36 +1,43 @@
-"""Merging an adapter into the base weights, in fp32, tensor by tensor.
+"""Merging an adapter into the base weights, tensor by tensor.
 
-The formulas are those of `adapter_kinds`. Products and norms are taken in float64 and rounded once, so that the merged
-weight carries one rounding and not three.
+The formulas are those of `adapter_kinds`. Products and norms are taken in float64 and rounded once, to the type that is
+written, so that a merged weight carries one rounding and not three. A packed base is dequantised first and stays so.
+
+How much of the adapter survives that rounding is measured: with Δ what it changes in exact arithmetic and Δ' what
+the written weights change, kept = 1 − ‖Δ' − Δ‖ / ‖Δ‖, 0 at the least. Near 1 in fp32; a rounding coarser than Δ keeps
+nothing, and the merged model is the base again.
 
 Legend: `r` rank, `in`/`out` the sides of the weight as a matrix.
 """
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from weights_bridge.adapter_file import Adapter
 from weights_bridge.adapter_kinds import Kind
 from weights_bridge.compare import Array
-from weights_bridge.errors import all_at_once
+from weights_bridge.errors import BudgetMissedError, all_at_once
 from weights_bridge.files import folder_written_whole, read_json, sha256_of, write_json
-from weights_bridge.model_folder import TOKENIZER_FILES, ModelFolder
-from weights_bridge.safetensors_writer import write_safetensors
-from weights_bridge.weight_files import require_inside
+from weights_bridge.model_folder import ModelFolder
+from weights_bridge.model_writer import DTYPES, write_model_folder
+from weights_bridge.safetensors_writer import FLOAT32
 
+LEAST_KEPT = 0.5  # of the adapter's effect; half lost is no longer the model that was trained and measured
 LEAST_NORM = 1e-12  # added to each norm, so that a row or column of zeros stays zeros
 
 
-def merged_weight(weight: Array, parts: dict[str, Array], kind: Kind, scale: float) -> Array:
-    """Return one merged weight in fp32, in the shape it came in.
+def adapted_weight(weight: Array, parts: dict[str, Array], kind: Kind, scale: float) -> Array:
+    """Return one merged weight in float64, in the shape it came in.
 
     Args:
-        weight: W, fp32, in torch's layout: [out, in] or [out, channels, taps].
+        weight: W, in torch's layout: [out, in] or [out, channels, taps].
         parts: the module's tensors.
         kind: which formula.
         scale: s.
@@ -44,26 +51,97 @@ def merged_weight(weight: Array, parts: dict[str, Array], kind: Kind, scale: flo
     if kind.columns:
         norm = np.linalg.norm(adapted, axis=0) + LEAST_NORM
         adapted *= part[kind.column_magnitude] / norm
-    return adapted.astype(np.float32).reshape(weight.shape)
+    return adapted.reshape(weight.shape)
 
 
-def merged_tensors(base: ModelFolder, adapter: Adapter) -> Iterator[tuple[str, Array]]:
-    """Yield (torch name, fp32 array) of the merged model, one at a time.
+def merged_weight(weight: Array, parts: dict[str, Array], kind: Kind, scale: float) -> Array:
+    """Return one merged weight in fp32: `adapted_weight` rounded once."""
+    return adapted_weight(weight, parts, kind, scale).astype(np.float32)
+
+
+class Effect:
+    """How much of an adapter's effect the written weights keep."""
+
+    def __init__(self) -> None:
+        self._lost, self._whole = 0.0, 0.0
+        self.worst: tuple[float, str] = (1.0, "")
+
+    def add(self, module: str, base: Array, exact: Array, written: Array) -> None:
+        """Count one weight.
+
+        Args:
+            module: its name.
+            base: W.
+            exact: the merged weight in float64.
+            written: the merged weight as it is stored.
+        """
+        whole = float(np.square(exact - base, dtype=np.float64).sum())
+        lost = float(np.square(written.astype(np.float64) - exact).sum())
+        self._whole += whole
+        self._lost += lost
+        if (kept := _kept(lost, whole)) < self.worst[0] or not self.worst[1]:
+            self.worst = (kept, module)
+
+    @property
+    def kept(self) -> float:
+        """The share that survives, 0 to 1."""
+        return _kept(self._lost, self._whole)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"kept": round(self.kept, 6), "least": round(self.worst[0], 6), "module": self.worst[1]}
+
+
+def _kept(lost: float, whole: float) -> float:
+    if whole == 0:
+        return 1.0 if lost == 0 else 0.0
+    return max(0.0, 1.0 - math.sqrt(lost / whole))
+
+
+def merged_tensors(
+    base: ModelFolder, adapter: Adapter, dtype: np.dtype[Any] = FLOAT32, effect: Effect | None = None
+) -> Iterator[tuple[str, Array]]:
+    """Yield (torch name, array) of the merged model, one at a time.
+
+    Args:
+        base: the base model.
+        adapter: what was trained.
+        dtype: of floating-point tensors.
+        effect: counts what the rounding leaves of the adapter.
 
     Raises:
         StageError: a module of the adapter is not in the model, or its shapes do not fit; all at once.
     """
     check_fit(base, adapter)
-    trained = adapter.flat() if adapter.is_full else {}
+    whole = adapter.flat() if adapter.is_full else adapter.saved
     for name, array in base.tensors():
         module = name.removesuffix(".weight")
-        if adapter.is_full:
-            yield name, trained.get(name, array)
-        elif name.endswith(".weight") and module in adapter.modules:
-            parts = adapter.modules[module]
-            yield name, merged_weight(array, parts, adapter.kind, adapter.scale_of(module))
+        if name in whole:
+            yield name, whole[name].astype(dtype)
+        elif name.endswith(".weight") and module in adapter.modules and not adapter.is_full:
+            exact = adapted_weight(array, adapter.modules[module], adapter.kind, adapter.scale_of(module))
+            rounded = exact.astype(np.float32) if dtype == FLOAT32 else rounded_once(exact, dtype)
+            if effect is not None:
+                effect.add(module, array, exact, rounded)
+            yield name, rounded
         else:
-            yield name, array
+            yield name, array.astype(dtype) if array.dtype.kind == "f" else array
+
+
+def rounded_once(exact: Array, dtype: np.dtype[Any]) -> Array:
+    """Return float64 values in a half type, rounded once: by way of fp32 with the lost part as a sticky bit.
+
+    numpy rounds float64 to float16 directly; to bfloat16 ml_dtypes goes through fp32, whose own rounding could make
+    a tie of what was none. Rounding to odd first cannot (Boldo & Melquiond 2008).
+    """
+    if dtype == np.float16:
+        return exact.astype(np.float16)
+    near = exact.astype(np.float32)
+    bits = near.view(np.uint32).copy()
+    too_far = np.abs(near.astype(np.float64)) > np.abs(exact)
+    inexact = near.astype(np.float64) != exact
+    bits[too_far] -= 1  # towards zero
+    bits[inexact] |= 1  # and odd
+    return bits.view(np.float32).astype(dtype)
 
 
 def check_fit(base: ModelFolder, adapter: Adapter) -> None:
@@ -116,9 +194,14 @@ def require_base(base: ModelFolder, adapter: Adapter) -> None:
 
 
 def write_merged(
-    base: ModelFolder, adapter: Adapter, out: Path, stop_ids: list[int], template: Path | None = None
-) -> None:
-    """Write the merged model as a Hugging Face directory in fp32, whole or not at all.
+    base: ModelFolder,
+    adapter: Adapter,
+    out: Path,
+    stop_ids: list[int],
+    template: Path | None = None,
+    dtype: str = "fp32",
+) -> Effect:
+    """Write the merged model as a Hugging Face directory, whole or not at all.
 
     Args:
         base: the base model.
@@ -126,27 +209,32 @@ def write_merged(
         out: the directory to make; weights, configuration, generation configuration, tokenizer and template.
         stop_ids: what ends an answer; the generation configuration names them even where the base's did not.
         template: a Jinja file that was used in place of the model's own template.
+        dtype: a key of `model_writer.DTYPES`.
+
+    Returns:
+        How much of the adapter's effect was kept.
+
+    Raises:
+        StageError: base and adapter do not fit or hold NaN, or what is written would keep less than `LEAST_KEPT`.
     """
-    shapes = {name: base.architecture.torch_shapes(base.config)[name] for name in _written_names(base)}
     base.check_tensors(values=True)
-    copied = [require_inside(base.path, name) for name in TOKENIZER_FILES if (base.path / name).is_file()]
+    effect = Effect()
     with folder_written_whole(out) as new:
-        tensors = ((name, array) for name, array in merged_tensors(base, adapter) if name in shapes)
-        write_safetensors(new / "model.safetensors", shapes, tensors)
-        for file in copied:
-            shutil.copyfile(file, new / file.name)
+        write_model_folder(new, base, merged_tensors(base, adapter, DTYPES[dtype], effect), dtype)
         if template is not None:
             shutil.copyfile(template, new / "chat_template.jinja")
         generation = read_json(new / "generation_config.json") if (new / "generation_config.json").is_file() else {}
         write_json(new / "generation_config.json", generation | {"eos_token_id": stop_ids})
-        config = read_json(base.path / "config.json") | {"dtype": "float32"}
-        config.pop("torch_dtype", None)  # transformers 4's word for the same
-        # both places that readers look at (see `normalised_config`)
-        config |= {k: base.config[k] for k in ("rope_theta", "rope_local_base_freq") if k in base.config}
-        write_json(new / "config.json", config)
+        require_kept(effect, dtype)
+    return effect
 
 
-def _written_names(base: ModelFolder) -> list[str]:
-    """Return the tensor names in file order; a tied head that was stored twice is written once."""
-    wanted = base.architecture.torch_shapes(base.config)
-    return [name for name in base.tensor_names() if name in wanted]
+def require_kept(effect: Effect, what: str) -> None:
+    """Refuse weights in which too little of the adapter is left.
+
+    Raises:
+        BudgetMissedError: less than `LEAST_KEPT`.
+    """
+    if effect.kept < LEAST_KEPT:
+        found = f"{what} keeps {effect.kept:.1%} of the adapter's effect ({effect.worst[1]}: {effect.worst[0]:.1%})"
+        raise BudgetMissedError(f"{found}, wanted {LEAST_KEPT:.0%}", hint="write fp32, which keeps all of it")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,8 +15,10 @@ from weights_bridge.architectures.table import Architecture
 from weights_bridge.compare import Array
 from weights_bridge.errors import StageError, all_at_once
 from weights_bridge.files import read_json
+from weights_bridge.model_config import QUANTISED, layer_kinds, normalised_config
+from weights_bridge.quantisation import PARTS, Packing, dequantised, packing_of
 from weights_bridge.safetensors_reader import SafetensorsFile
-from weights_bridge.weight_files import open_weights, weight_files
+from weights_bridge.weight_files import open_weights, require_inside, weight_files
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -30,6 +32,9 @@ TOKENIZER_FILES = (
 )
 
 
+Origin = Literal["torch", "mlx"]
+
+
 @dataclass(frozen=True)
 class ModelFolder:
     """A model directory, opened.
@@ -38,11 +43,13 @@ class ModelFolder:
         path: the directory.
         config: `config.json`, normalised (see `normalised_config`).
         architecture: its table.
+        origin: whose names, layouts and packing its files follow; what is read bears torch's names all the same.
     """
 
     path: Path
     config: dict[str, Any]
     architecture: Architecture
+    origin: Origin = "torch"
 
     @cached_property
     def stored(self) -> dict[str, SafetensorsFile]:
@@ -70,24 +77,76 @@ class ModelFolder:
         return {name: file.entries[name].shape for name, file in self.stored.items()}
 
     def tensors(self, *, as_fp32: bool = True) -> Iterator[tuple[str, Array]]:
-        """Yield (torch name, array) one at a time, in file order.
+        """Yield (torch name, array) one at a time, of a torch directory in file order.
 
         Args:
             as_fp32: widen bf16 and fp16 to float32 (exact).
         """
-        for name, file in self.stored.items():
-            array = file.tensor(name)
+        if self.origin == "torch":
+            source = ((name, file.tensor(name)) for name, file in self.stored.items())
+        else:
+            source = self.architecture.torch_tensors(self.config, self.mlx_tensor)
+        for name, array in source:
             yield name, array.astype(np.float32) if as_fp32 and array.dtype.itemsize == 2 else array
 
     def tensor(self, name: str) -> Array:
-        """Return one tensor as float32.
+        """Return one tensor of a torch directory as float32.
 
         Raises:
             StageError: it is not in the directory.
         """
+        return self._stored(name).tensor(name).astype(np.float32)
+
+    def mlx_tensor(self, name: str) -> Array:
+        """Return one tensor of an MLX directory in MLX's layout, dequantised where it is packed.
+
+        Raises:
+            StageError: it or one of its parts is not in the directory.
+        """
+        array = self._stored(name).tensor(name)
+        packing = self.packing(name)
+        if packing is None:
+            return array
+        module = name.removesuffix("weight")
+        scales, biases = (
+            self._stored(module + part).tensor(module + part) if part in packing.part_shapes((1, 1)) else None
+            for part in PARTS
+        )
+        assert scales is not None
+        return dequantised(array, scales, biases, packing)
+
+    def require_plain(self, *keys: str) -> None:
+        """Refuse a torch directory whose configuration says what only MLX writes.
+
+        Raises:
+            StageError: it does, with the way out.
+        """
+        found = [key for key in keys if self.config.get(key)]
+        if found and self.origin == "torch":
+            hint = f"`mlx-sentis bridge {self.path} --to torch --out NEW` dequantises and reorders what MLX wrote"
+            raise StageError(f"{self.path}/config.json: {' and '.join(found)}: not plain torch weights", hint=hint)
+
+    def packing(self, name: str) -> Packing | None:
+        """Return how an MLX directory packs a tensor, None when it does not."""
+        module = name.removesuffix(".weight")
+        return packing_of(self.config, module) if f"{module}.scales" in self.stored and name != module else None
+
+    def _stored(self, name: str) -> SafetensorsFile:
         if name not in self.stored:
             raise StageError(f"{self.path}: no tensor {name!r}", hint="`mlx-sentis recipe` checks a model directory")
-        return self.stored[name].tensor(name).astype(np.float32)
+        return self.stored[name]
+
+    def wanted_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return what the files must hold: name to shape by the table, in this directory's own names and packing."""
+        if self.origin == "torch":
+            return self.architecture.torch_shapes(self.config)
+        wanted: dict[str, tuple[int, ...]] = {}
+        for name, shape in self.architecture.mlx_shapes(self.config).items():
+            packing = self.packing(name)
+            wanted[name] = shape if packing is None else packing.packed_shape(shape)
+            parts = {} if packing is None else packing.part_shapes(shape)
+            wanted |= {f"{name.removesuffix('weight')}{part}": side for part, side in parts.items()}
+        return wanted
 
     def check_tensors(self, *, values: bool = False) -> None:
         """Require every tensor of the table with its shape, and no tensor the table does not know.
@@ -98,9 +157,9 @@ class ModelFolder:
         Raises:
             StageError: all mismatches at once.
         """
-        wanted, found = self.architecture.torch_shapes(self.config), self.shapes()
-        if self.config["tie_word_embeddings"]:
-            found.pop("lm_head.weight", None)  # some writers store the tied head a second time
+        self.require_plain(*QUANTISED)
+        wanted, config = self.wanted_shapes(), self.config
+        found = {name: shape for name, shape in self.shapes().items() if not self.architecture.is_dropped(name, config)}
         faults = [f"{name}: missing, wanted {wanted[name]}" for name in wanted.keys() - found.keys()]
         faults += [f"{name}: found {found[name]}, not in the table" for name in found.keys() - wanted.keys()]
         faults += [
@@ -115,125 +174,42 @@ class ModelFolder:
             raise all_at_once(f"{self.path}: tensors do not fit the architecture:", faults, hint=hint)
 
 
-def open_model_folder(path: Path) -> ModelFolder:
-    """Open a local Hugging Face directory.
+def require_stage(folder: ModelFolder, stage: str) -> None:
+    """Require that a stage covers a directory's architecture.
 
     Raises:
-        StageError: no such directory, no config.json, or an architecture without a table.
+        StageError: it does not.
+    """
+    known = folder.architecture
+    if stage not in known.stages:
+        hint = f"it is covered by {', '.join(known.stages)}; `mlx-sentis families` shows them all"
+        raise StageError(f"{folder.path}: `{stage}` does not cover {known.model_type}", hint=hint)
+
+
+def open_model_folder(path: Path, *, origin: Origin = "torch") -> ModelFolder:
+    """Open a local Hugging Face directory.
+
+    Args:
+        path: the directory.
+        origin: `mlx` for a directory that MLX wrote, whose layouts, rotary rows and packing may differ.
+
+    Raises:
+        StageError: no such directory, no config.json, an architecture without a table, or, for torch, what only an
+            MLX directory can hold.
     """
     if not path.is_dir():
         raise StageError(f"{path}: no such model directory", hint="`mlx-sentis models list` names embedded models")
-    config = normalised_config(read_json(path / "config.json"), path)
+    config = normalised_config(read_json(require_inside(path, "config.json")), path)
     try:
         architecture = architectures.get(config["model_type"])
     except StageError as error:
         raise StageError(f"{path}/config.json: {error.message}", hint=error.hint) from None
-    if not architecture.sliding and "sliding_attention" in layer_kinds(config):
+    if architecture.family == "causal_lm" and not architecture.sliding and "sliding_attention" in layer_kinds(config):
         hint = "mlx-lm's definition attends to everything in every layer; set use_sliding_window to false"
         raise StageError(
             f"{path}/config.json: {architecture.model_type} with sliding layers is not supported", hint=hint
         )
-    return ModelFolder(path, config, architecture)
-
-
-def normalised_config(config: Any, path: Path) -> dict[str, Any]:
-    """Return a configuration that says in one way what its readers look for in several places.
-
-    transformers 5 writes `rope_parameters` only; mlx-lm 0.32 reads a top-level `rope_theta`, `rope_scaling` (and
-    `rope_local_base_freq`) only and falls back to a default without a word: SmolLM2's logits are then 29 % off.
-    Where neither is given, transformers' default holds (10000; mlx-lm's for qwen2 is 1000000).
-    Disagreeing places are an error, not a choice.
-
-    Args:
-        config: the parsed `config.json`.
-        path: named in errors.
-
-    Raises:
-        StageError: a key that every architecture needs is missing or no number, or two places disagree.
-    """
-    file = f"{path}/config.json"
-    _check_keys(config, file)
-    normal = dict(config)
-    normal.setdefault("tie_word_embeddings", normal["model_type"] == "gemma3_text")
-    if normal.get("num_key_value_heads") is None:
-        normal["num_key_value_heads"] = normal["num_attention_heads"]
-    normal.setdefault("rms_norm_eps", 1e-6)
-    _settle_rope(normal, file)
-    _settle_layers(normal, file)
-    return normal
-
-
-def _check_keys(config: Any, file: str) -> None:
-    hint = "give a whole model directory"
-    if not isinstance(config, dict):
-        raise StageError(f"{file}: not a JSON object", hint=hint)
-    needed = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
-    if missing := [key for key in ("model_type", *needed) if key not in config]:
-        raise all_at_once(f"{file}: keys are missing:", missing, hint=hint)
-    optional = [key for key in ("num_key_value_heads", "head_dim") if config.get(key) is not None]
-    if faults := [
-        f"{key}: found {config[key]!r}, wanted a whole number above 0"
-        for key in (*needed, *optional)
-        if type(config[key]) is not int or config[key] < 1
-    ]:
-        raise all_at_once(f"{file}: values make no sense:", faults, hint=hint)
-
-
-def _settle_rope(normal: dict[str, Any], file: str) -> None:
-    """Put the rotary bases and the scaling where mlx-lm looks for them."""
-    parameters = normal.get("rope_parameters") or {}
-    if not isinstance(parameters, dict):
-        raise StageError(f"{file}: rope_parameters is not an object", hint="give a whole model directory")
-    by_kind = {kind: value for kind, value in parameters.items() if isinstance(value, dict)}
-    full = by_kind.get("full_attention", {}) if by_kind else parameters
-    _settle(normal, "rope_theta", full.get("rope_theta"), file)
-    _settle(normal, "rope_local_base_freq", by_kind.get("sliding_attention", {}).get("rope_theta"), file)
-    if full.get("rope_type", "default") != "default":
-        _settle(normal, "rope_scaling", {key: full[key] for key in full if key != "rope_theta"}, file)
-    if normal["model_type"] != "gemma3_text":  # mlx-lm's defaults for Gemma 3 are transformers' own
-        normal.setdefault("rope_theta", 10000.0)
-
-
-def _settle(normal: dict[str, Any], key: str, nested: Any, file: str) -> None:
-    if nested is None:
-        return
-    stated = normal.get(key)
-    if stated is not None and _comparable(stated) != _comparable(nested):
-        raise StageError(
-            f"{file}: {key} is {stated} at the top and {nested} in rope_parameters",
-            hint="make the two equal: readers differ in which one they take",
-        )
-    normal[key] = nested if isinstance(nested, dict) else float(nested)
-
-
-def _comparable(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return float(value)
-    return {"rope_type" if key == "type" else key: v for key, v in value.items() if key != "rope_theta"}
-
-
-def _settle_layers(normal: dict[str, Any], file: str) -> None:
-    """Give Gemma 3 the period that mlx-lm reads, when its list of layers has one."""
-    kinds = normal.get("layer_types")
-    if not kinds or normal["model_type"] != "gemma3_text":
-        return
-    period = kinds.index("full_attention") + 1 if "full_attention" in kinds else len(kinds) + 1
-    periodic = ["full_attention" if (i + 1) % period == 0 else "sliding_attention" for i in range(len(kinds))]
-    if kinds != periodic or normal.get("sliding_window_pattern", period) != period:
-        stated = normal.get("sliding_window_pattern", "not given")
-        raise StageError(
-            f"{file}: layer_types {kinds} do not repeat with one period (sliding_window_pattern {stated})",
-            hint="mlx-lm's definition knows only every n-th layer as full attention",
-        )
-    normal["sliding_window_pattern"] = period
-
-
-def layer_kinds(config: dict[str, Any]) -> list[str]:
-    """Return `full_attention` or `sliding_attention` for each layer."""
-    layers = config["num_hidden_layers"]
-    if config.get("layer_types"):
-        return list(config["layer_types"])
-    if config["model_type"] == "gemma3_text":
-        period = config.get("sliding_window_pattern", 6)
-        return ["full_attention" if (i + 1) % period == 0 else "sliding_attention" for i in range(layers)]
-    return ["full_attention"] * layers
+    folder = ModelFolder(path, config, architecture, origin)
+    if config.get("rope_traditional"):
+        folder.require_plain("rope_traditional")
+    return folder

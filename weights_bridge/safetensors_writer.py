@@ -74,6 +74,7 @@ def write_model(
     tensors: Iterable[tuple[str, Array]],
     dtypes: Dtypes | None = None,
     shard_bytes: int = SHARD_BYTES,
+    metadata: Mapping[str, str] | None = None,
 ) -> list[str]:
     """Write a model's tensors as `model.safetensors`, or as shards with their index where one file would be too large.
 
@@ -83,6 +84,7 @@ def write_model(
         tensors: (name, array) pairs.
         dtypes: name to type where it is not fp32.
         shard_bytes: the most a shard holds, in bytes; a larger tensor is a shard of its own.
+        metadata: texts for each file's header.
 
     Returns:
         The names of the files.
@@ -90,12 +92,12 @@ def write_model(
     parts = _shards(shapes, dtypes or {}, shard_bytes)
     source = iter(tensors)
     if len(parts) == 1:
-        write_safetensors(folder / "model.safetensors", shapes, source, dtypes=dtypes)
+        write_safetensors(folder / "model.safetensors", shapes, source, metadata, dtypes)
         return ["model.safetensors"]
     where: dict[str, str] = {}
     for number, part in enumerate(parts, 1):
         file = f"model-{number:05d}-of-{len(parts):05d}.safetensors"
-        write_safetensors(folder / file, part, _next(source, len(part)), dtypes=dtypes)
+        write_safetensors(folder / file, part, _next(source, len(part)), metadata, dtypes)
         where |= dict.fromkeys(part, file)
     total = sum(_bytes_of(name, shape, dtypes or {}) for name, shape in shapes.items())
     write_json(folder / "model.safetensors.index.json", {"metadata": {"total_size": total}, "weight_map": where})

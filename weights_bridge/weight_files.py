@@ -69,7 +69,7 @@ def require_inside(folder: Path, name: str) -> Path:
     Raises:
         StageError: it is a link to a place outside of the directory.
     """
-    if fault := _place_fault(folder, name):
+    if fault := _link_fault(folder, name):
         raise StageError(f"{folder}/{fault}", hint="put the file itself there")
     return folder / name
 
@@ -103,14 +103,15 @@ def _name_fault(name: str) -> str:
 
 
 def _place_fault(folder: Path, name: str) -> str:
+    return _link_fault(folder, name) or ("" if (folder / name).is_file() else f"{name}: missing")
+
+
+def _link_fault(folder: Path, name: str) -> str:
     """Return what is wrong with where a file really lies; the hub's cache links its snapshots to its blobs."""
-    here, file = folder.resolve(), folder / name
-    real = file.resolve()
+    here, real = folder.resolve(), (folder / name).resolve()
     blobs = here.parents[1] / "blobs" if here.parent.name == "snapshots" else here
     if not (real.is_relative_to(here) or real.is_relative_to(blobs)):
         return f"{name}: a link to {real}, outside of the directory"
-    if not file.is_file():
-        return f"{name}: missing"
     return ""
 
 

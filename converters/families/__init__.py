@@ -7,10 +7,10 @@ from types import ModuleType
 from typing import Any
 
 from weights_bridge import architectures
+from weights_bridge.architectures.table import ALL_STAGES as STAGES
 from weights_bridge.errors import unknown_name
 
 FAMILIES = {"causal_lm": "converters.families.causal_lm"}
-STAGES = ("recipe", "prepare", "train", "bridge", "export", "swap", "parity", "eval")
 
 
 def get(family: str) -> ModuleType:
@@ -29,6 +29,6 @@ def table() -> list[dict[str, Any]]:
     rows = []
     for name in architectures.names():
         known = architectures.get(name)
-        stages = STAGES if known.family in FAMILIES else ()
-        rows.append({"family": known.family, "architecture": name, "sliding": known.sliding, "stages": list(stages)})
+        stages = [stage for stage in STAGES if stage in known.stages]
+        rows.append({"family": known.family, "architecture": name, "sliding": known.sliding, "stages": stages})
     return sorted(rows, key=lambda row: (row["family"], row["architecture"]))

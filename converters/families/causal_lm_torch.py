@@ -130,6 +130,7 @@ def pieces(folder: ModelFolder) -> list[Piece]:
     whole.eval().requires_grad_(False)
     kinds, known = causal_lm.kinds_of(folder), causal_lm.constants(folder)
     width = known["head_dim"]
+    turned = int(width * (folder.config.get("partial_rotary_factor") or 1))
     hidden = torch.randn(1, QUERY, known["hidden"])
     tokens = {
         "input_ids": torch.zeros(1, QUERY, dtype=torch.int64),
@@ -142,8 +143,8 @@ def pieces(folder: ModelFolder) -> list[Piece]:
     cache = torch.randn(1, known["kv_heads"], PAST, width)
     example = {
         "hidden": hidden,
-        "cos": torch.randn(1, QUERY, width),
-        "sin": torch.randn(1, QUERY, width),
+        "cos": torch.randn(1, QUERY, turned),
+        "sin": torch.randn(1, QUERY, turned),
         "mask": torch.zeros(1, 1, QUERY, PAST + QUERY),
         "past_key": cache,
         "past_value": cache.clone(),

@@ -37,7 +37,18 @@ CORPUS = (
     "system user assistant model light give item wait play emote on off door chest lamp bridge forge market stable ",
 )
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<bos>", "<start_of_turn>", "<end_of_turn>")
-MODEL_TYPES = ("llama", "qwen2", "qwen3", "gemma3_text")
+MODEL_TYPES = ("llama", "qwen2", "qwen3", "gemma3_text")  # every stage covers them
+DECODER_TYPES = (*MODEL_TYPES, "mistral", "smollm3", "phi3", "gemma2")  # every decoder with a table
+CLASSES = {
+    "llama": "LlamaForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "gemma3_text": "Gemma3ForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "smollm3": "SmolLM3ForCausalLM",
+    "phi3": "Phi3ForCausalLM",
+    "gemma2": "Gemma2ForCausalLM",
+}
 
 
 def toy_config(model_type: str, vocab_size: int, stop_id: int, bos_id: int) -> dict[str, Any]:
@@ -55,7 +66,7 @@ def toy_config(model_type: str, vocab_size: int, stop_id: int, bos_id: int) -> d
         "rms_norm_eps": 1e-5,
         "rope_theta": 50000.0,
         "rope_parameters": {"rope_type": "default", "rope_theta": 50000.0},
-        "tie_word_embeddings": model_type != "qwen3",
+        "tie_word_embeddings": model_type not in ("qwen3", "mistral", "phi3"),
         "attention_bias": False,
         "mlp_bias": False,
         "hidden_act": "silu",
@@ -64,7 +75,23 @@ def toy_config(model_type: str, vocab_size: int, stop_id: int, bos_id: int) -> d
         "pad_token_id": 0,
         "dtype": "float32",
     }
-    names = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+    if model_type in ("mistral", "phi3"):
+        config["sliding_window"] = None
+    if model_type == "phi3":
+        config |= {"partial_rotary_factor": 0.5, "original_max_position_embeddings": 4096}
+        config["rope_parameters"]["partial_rotary_factor"] = 0.5
+    if model_type == "smollm3":
+        config |= {"no_rope_layers": [1, 0], "no_rope_layer_interval": 2, "layer_types": ["full_attention"] * 2}
+    if model_type == "gemma2":
+        del config["hidden_act"], config["mlp_bias"]
+        config |= {
+            "hidden_activation": "gelu_pytorch_tanh",
+            "layer_types": ["sliding_attention", "full_attention"],
+            "query_pre_attn_scalar": 24,
+            "sliding_window": 256,
+            "attn_logit_softcapping": 20.0,
+            "final_logit_softcapping": 5.0,
+        }
     if model_type == "gemma3_text":
         del config["hidden_act"], config["mlp_bias"]
         config |= {
@@ -79,14 +106,14 @@ def toy_config(model_type: str, vocab_size: int, stop_id: int, bos_id: int) -> d
                 "sliding_attention": {"rope_type": "default", "rope_theta": 5000.0},
             },
         }
-    config["architectures"] = [names.get(model_type, "Gemma3ForCausalLM")]
+    config["architectures"] = [CLASSES[model_type]]
     return config
 
 
 def toy_weights(config: dict[str, Any], seed: int = 0) -> dict[str, np.ndarray]:
     """Return torch name to float32 array; each tensor's values depend on its name and the seed only."""
     table = architectures.get(config["model_type"])
-    is_offset_norm = config["model_type"] == "gemma3_text"
+    is_offset_norm = config["model_type"].startswith("gemma")
     weights = {}
     for name, shape in table.torch_shapes(config).items():
         rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
@@ -122,12 +149,12 @@ def write_toy_model(folder: Path, model_type: str, *, seed: int = 0) -> Path:
 
     Args:
         folder: the directory to make (replaced when it exists).
-        model_type: one of `MODEL_TYPES`.
+        model_type: one of `DECODER_TYPES`.
         seed: of the weights.
     """
     architectures.get(model_type)  # unknown names are refused before anything is written
     tokenizer = toy_tokenizer()
-    gemma = model_type == "gemma3_text"
+    gemma = model_type.startswith("gemma")
     stop = "<end_of_turn>" if gemma else "<|im_end|>"
     bos = "<bos>" if gemma else "<|endoftext|>"
     ids = tokenizer.get_vocab()

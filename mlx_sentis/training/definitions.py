@@ -14,7 +14,25 @@ import mlx.nn as nn
 
 from mlx_sentis.training.mlx_lm_models import models_module
 from weights_bridge.errors import all_at_once
-from weights_bridge.model_folder import ModelFolder
+from weights_bridge.model_folder import ModelFolder, require_stage
+
+WITHOUT_EMBEDDINGS = ("phi3",)  # definitions that take ids only
+
+
+class _Given(nn.Module):
+    """An embedding whose argument is embedded already."""
+
+    def __call__(self, embeddings: mx.array) -> mx.array:
+        return embeddings
+
+
+def _hidden_of_given(inner: Any, embeddings: mx.array, cache: list[Any] | None) -> mx.array:
+    """Return the hidden states of a definition without `input_embeddings`: its table lets them through."""
+    table, inner.embed_tokens = inner.embed_tokens, _Given()
+    try:
+        return inner(embeddings, cache)
+    finally:
+        inner.embed_tokens = table
 
 
 @dataclass
@@ -59,6 +77,8 @@ class CausalLM:
         """Return the final hidden states `[B, T, H]` (after the last norm) of embeddings `[B, T, H]`."""
         if self.inner_scale != 1.0:  # Gemma 3's definition scales its argument in place: give it one of its own
             embeddings = embeddings + 0.0
+        if self.folder.architecture.mlx_lm_module in WITHOUT_EMBEDDINGS:
+            return _hidden_of_given(self.network.model, embeddings, cache)
         return self.network.model(None, cache, input_embeddings=embeddings)
 
     def logits(self, hidden: mx.array) -> mx.array:
@@ -80,7 +100,8 @@ def load_causal_lm(folder: ModelFolder) -> CausalLM:
     """
     from mlx_sentis.training.quantised_folder import is_quantised, load_packed
 
-    definition = models_module(folder.config["model_type"])
+    require_stage(folder, "train")
+    definition = models_module(folder.architecture.mlx_lm_module)
     if is_quantised(folder):
         network = definition.Model(definition.ModelArgs.from_dict(folder.config))
         load_packed(network, folder)
@@ -89,7 +110,8 @@ def load_causal_lm(folder: ModelFolder) -> CausalLM:
     network = definition.Model(definition.ModelArgs.from_dict(folder.config))
     names = folder.architecture.mlx_from_torch(folder.config)
     weights = {names[name]: mx.array(array) for name, array in folder.tensors() if name in names}
-    weights = network.sanitize(weights)
+    if hasattr(network, "sanitize"):
+        weights = network.sanitize(weights)
     wanted = {name for name, _ in _flat(network)}
     if faults := [f"{n}: in the definition, not in the table" for n in wanted - weights.keys()] + [
         f"{n}: in the table, not in the definition" for n in weights.keys() - wanted

@@ -21,9 +21,14 @@ def attach(model: Any, adapter: Adapter) -> dict[str, Any]:
     Returns:
         Name to parameter of everything that was trained.
     """
+    import torch
+
     if adapter.is_full:
         return _with_all_weights(model, adapter)
     parameters = {}
+    for name, array in adapter.saved.items():
+        with torch.no_grad():
+            model.get_parameter(name).copy_(torch.from_numpy(array))
     for module, parts in adapter.modules.items():
         adapted = _adapted(model.get_submodule(module), parts, adapter, module)
         model.set_submodule(module, adapted)

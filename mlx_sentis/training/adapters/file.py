@@ -19,7 +19,7 @@ from mlx_sentis.training.adapters.model import (
     train_everything,
 )
 from mlx_sentis.training.definitions import CausalLM
-from weights_bridge.adapter_file import naming_scheme, read_adapter
+from weights_bridge.adapter_file import naming_scheme, read_adapter, saved_names
 from weights_bridge.adapter_kinds import FULL, kind_of
 from weights_bridge.errors import StageError, all_at_once
 from weights_bridge.files import sha256_of
@@ -175,6 +175,8 @@ def load_adapter(model: CausalLM, path: Path) -> None:
         StageError: names or shapes differ, all at once; or none matches, with whose naming it is.
     """
     found: dict[str, mx.array] = mx.load(str(path))  # pyright: ignore
+    mlx_names = model.folder.architecture.mlx_from_torch(model.folder.config)
+    saved = [(mlx_names[name], found.pop(name)) for name in saved_names(path)]  # whole tensors, not trained here
     wanted = file_tensors(model)
     if not wanted.keys() & found.keys():
         scheme = naming_scheme(found)
@@ -190,5 +192,5 @@ def load_adapter(model: CausalLM, path: Path) -> None:
     ]
     if faults:
         raise all_at_once(f"{path}: not this model's adapter:", faults, hint="use the base model it was trained on")
-    mlx_names = model.folder.architecture.mlx_from_torch(model.folder.config)
-    model.network.load_weights([(mlx_names.get(name, name), array) for name, array in found.items()], strict=False)
+    own = [(mlx_names.get(name, name), array) for name, array in found.items()]
+    model.network.load_weights(own + saved, strict=False)

@@ -1,0 +1,126 @@
+"""Adapters from and to other trainers' directories, and model directories from one layout to the other."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from parity.children import run_child
+from weights_bridge.adapter_file import read_adapter
+from weights_bridge.errors import StageError
+from weights_bridge.files import folder_written_whole, read_json
+from weights_bridge.foreign_adapters import write_adapter_file
+from weights_bridge.mlx_lm_adapter import read_mlx_lm, write_mlx_lm
+from weights_bridge.model_folder import ModelFolder, Origin, open_model_folder
+from weights_bridge.model_writer import convert_folder, copy_around, origin_of
+from weights_bridge.peft_adapter import read_peft, write_peft
+from weights_bridge.run_folder import RunFolder
+
+IMPORTED = "imported"
+WRITERS = {"peft": write_peft, "mlx": write_mlx_lm}
+
+
+def base_of(run: RunFolder) -> ModelFolder:
+    """Return the base model of a run."""
+    return open_model_folder(Path(read_json(run.path("recipe.json"))["model"]["path"]))
+
+
+def import_adapter(run: RunFolder, kind: str, source: Path, *, allow_pickle: bool = False) -> dict[str, Any]:
+    """Read an adapter directory into a run as `checkpoints/imported/`.
+
+    Args:
+        run: with `recipe.json`.
+        kind: `peft` or `mlx`.
+        source: the directory.
+        allow_pickle: whether `adapter_model.bin` may be read, as weights only.
+
+    Returns:
+        Kind, rank, alpha, number of modules.
+
+    Raises:
+        StageError: something in it has no counterpart or no place in the model.
+    """
+    if not source.is_dir():
+        raise StageError(f"{source}: no such directory", hint="give the directory with adapter_config.json")
+    with run.stage("import", [run.path("recipe.json")]) as stage:
+        if kind == "peft":
+            found = read_peft(source, base_of(run), _pickled if allow_pickle else None)
+        else:
+            found = read_mlx_lm(source, base_of(run))
+        target = run.path("checkpoints", IMPORTED, "adapter.safetensors")
+        write_adapter_file(target, found)
+        stage.wrote(target)
+        stage.facts |= {"from": kind, "type": found.facts["type"], "rank": found.facts["rank"]}
+        stage.facts |= {"alpha": found.facts["alpha"], "modules": len(found.modules), "saved": found.facts["saved"]}
+    return stage.facts
+
+
+def _pickled(path: Path) -> Any:
+    from converters.pickle_checkpoint import tensors_of_pickle
+
+    return tensors_of_pickle(path)
+
+
+def export_adapter(run: RunFolder, kind: str, which: str, out: Path) -> dict[str, Any]:
+    """Write a run's adapter as another trainer's directory.
+
+    Args:
+        run: with `recipe.json` and `checkpoints/`.
+        kind: `peft` or `mlx`.
+        which: the checkpoint.
+        out: the directory to make.
+
+    Raises:
+        StageError: no such checkpoint, or the other form has no field for something.
+    """
+    from mlx_sentis.training.checkpoints import adapter_of
+
+    found = read_adapter(adapter_of(run.root, which))
+    WRITERS[kind](found, base_of(run), out)
+    return {"to": kind, "out": str(out), "type": found.facts["type"], "modules": len(found.modules)}
+
+
+def convert_model(path: Path, to: Origin, out: Path, *, allow_pickle: bool = False) -> dict[str, Any]:
+    """Rewrite a model directory in torch's or MLX's layout; to torch, transformers opens it before it is called done.
+
+    Args:
+        path: the directory; whose layout it has, its files say.
+        to: whose layout to write.
+        out: the directory to make.
+        allow_pickle: whether pickled weights may be read, as weights only.
+
+    Returns:
+        Origin, number of tensors, files.
+    """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if allow_pickle and not any(path.glob("*.safetensors")):
+        from converters.pickle_checkpoint import write_safetensors_of_pickles
+
+        with tempfile.TemporaryDirectory(prefix="mlx-sentis-pickle-", dir=out.parent) as work:
+            plain = Path(work) / path.name
+            with folder_written_whole(plain) as new:
+                write_safetensors_of_pickles(path, new)
+                (new / "config.json").write_bytes((path / "config.json").read_bytes())
+                copy_around(new, open_model_folder(path))
+            return convert_model(plain, to, out)
+    origin = origin_of(path)
+    base = open_model_folder(path, origin=origin)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as work:
+        made = Path(work) / out.name
+        files = convert_folder(base, to, made)
+        if to == "torch":
+            reopen(made, Path(work))
+        with folder_written_whole(out) as new:
+            for file in made.iterdir():
+                file.rename(new / file.name)
+    return {"from": origin, "to": to, "out": str(out), "files": files, "tensors": len(base.stored)}
+
+
+def reopen(folder: Path, work: Path) -> None:
+    """Require that transformers loads a directory with no key missing, unexpected or of another shape.
+
+    Raises:
+        StageError: it does not; all keys at once.
+    """
+    run_child("parity.runners.reopen", {"folder": str(folder)}, work / "reopen.json")

@@ -1,0 +1,307 @@
+"""PEFT's and mlx-lm's adapter directories, in and out, against the libraries themselves."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import edit_json
+from safetensors.numpy import load_file, save_file
+
+from weights_bridge.adapter_file import Adapter, read_adapter
+from weights_bridge.errors import StageError
+from weights_bridge.foreign_adapters import write_adapter_file
+from weights_bridge.merge import merged_tensors
+from weights_bridge.mlx_lm_adapter import read_mlx_lm, write_mlx_lm
+from weights_bridge.model_folder import ModelFolder, open_model_folder
+from weights_bridge.peft_adapter import PREFIX, WEIGHTS, read_peft, write_peft
+
+Make = Callable[..., Path]
+Q, UP = "model.layers.0.self_attn.q_proj", "model.layers.1.mlp.up_proj"
+IDS = [[5, 17, 101, 33, 250, 7, 81]]
+
+
+@pytest.fixture
+def base(toy_model: Callable[[str], Path]) -> ModelFolder:
+    return open_model_folder(toy_model("llama"))
+
+
+@pytest.fixture
+def untied(toy_model: Callable[[str], Path]) -> ModelFolder:
+    return open_model_folder(toy_model("qwen3"))
+
+
+def patterned(tensors: dict[str, Any], facts: dict[str, Any]) -> None:
+    """Give one module another rank, two another alpha."""
+    facts["ranks"], facts["alphas"] = {UP: 2}, {UP: 6.0, Q: 1.0}
+    tensors[f"{UP}.lora_A"] = tensors[f"{UP}.lora_A"][:2].copy()
+    tensors[f"{UP}.lora_B"] = tensors[f"{UP}.lora_B"][:, :2].copy()
+
+
+def assert_same(found: Adapter, wanted: Adapter) -> None:
+    assert {n: a.tobytes() for n, a in found.flat().items()} == {n: a.tobytes() for n, a in wanted.flat().items()}
+    assert {n: a.tobytes() for n, a in found.saved.items()} == {n: a.tobytes() for n, a in wanted.saved.items()}
+    assert [found.scale_of(m) for m in found.modules] == pytest.approx([wanted.scale_of(m) for m in wanted.modules])
+    assert found.kind == wanted.kind
+
+
+def peft_logits(base: ModelFolder, folder: Path) -> Any:
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base.path, dtype=torch.float32), folder)
+    with torch.no_grad():
+        return model.eval()(torch.tensor(IDS)).logits.numpy()
+
+
+def merged_logits(base: ModelFolder, adapter: Adapter) -> Any:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(base.path, dtype=torch.float32)
+    state = {name: torch.from_numpy(array) for name, array in merged_tensors(base, adapter)}
+    model.load_state_dict(state, strict=False)
+    with torch.no_grad():
+        return model.eval()(torch.tensor(IDS)).logits.numpy()
+
+
+@pytest.mark.parametrize("change", [lambda t, f: None, patterned], ids=["plain", "patterns"])
+@pytest.mark.parametrize("kind", ["lora", "rslora", "dora"])
+def test_peft_loads_what_was_written_with_the_same_logits_and_it_comes_back(
+    base: ModelFolder, made_adapter: Make, tmp_path: Path, kind: str, change: Any
+) -> None:
+    adapter = read_adapter(made_adapter("llama", kind, 4, 8.0, change))
+    write_peft(adapter, base, tmp_path / "peft")
+    wanted = merged_logits(base, adapter)
+    assert np.abs(peft_logits(base, tmp_path / "peft") - wanted).max() < 2e-5 * np.abs(wanted).max()
+    assert_same(read_peft(tmp_path / "peft", base), adapter)
+    write_adapter_file(tmp_path / "again.safetensors", read_peft(tmp_path / "peft", base))
+    assert_same(read_adapter(tmp_path / "again.safetensors"), adapter)
+
+
+@pytest.mark.parametrize("settings", [{"use_dora": True}, {"use_rslora": True}, {"modules_to_save": ["lm_head"]}])
+def test_what_peft_saves_is_read_and_merged_to_its_logits(
+    untied: ModelFolder, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    patterns: Any = {"rank_pattern": {"q_proj": 2}, "alpha_pattern": {r"layers.1.mlp.up_proj": 3}}
+    config = LoraConfig(r=4, lora_alpha=16, target_modules=["q_proj", "up_proj"], **patterns, **settings)
+    model: Any = get_peft_model(AutoModelForCausalLM.from_pretrained(untied.path, dtype=torch.float32), config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.05 * torch.randn_like(parameter))
+        wanted = model.eval()(torch.tensor(IDS)).logits.numpy()
+    model.save_pretrained(tmp_path / "peft")
+    adapter = read_peft(tmp_path / "peft", untied)
+    assert np.abs(merged_logits(untied, adapter) - wanted).max() < 2e-5 * np.abs(wanted).max()
+    assert list(adapter.saved) == (["lm_head.weight"] if "modules_to_save" in settings else [])
+    write_peft(adapter, untied, tmp_path / "again")
+    assert np.abs(peft_logits(untied, tmp_path / "again") - wanted).max() < 2e-5 * np.abs(wanted).max()
+    assert_same(read_peft(tmp_path / "again", untied), adapter)
+
+
+@pytest.fixture
+def peft_dir(base: ModelFolder, made_adapter: Make, tmp_path: Path) -> Callable[..., Path]:
+    def make(kind: str = "lora") -> Path:
+        write_peft(read_adapter(made_adapter("llama", kind, 4, 8.0)), base, tmp_path / "peft")
+        return tmp_path / "peft"
+
+    return make
+
+
+def renamed(folder: Path, change: Callable[[str], str]) -> None:
+    save_file({change(name): array for name, array in load_file(folder / WEIGHTS).items()}, folder / WEIGHTS)
+
+
+@pytest.mark.parametrize("end", [".lora_magnitude_vector.weight", ".lora_magnitude_vector.default.weight"])
+def test_every_spelling_of_the_magnitude_is_read(base: ModelFolder, peft_dir: Any, end: str) -> None:
+    folder = peft_dir("dora")
+    wanted = read_peft(folder, base)
+    renamed(folder, lambda name: name.replace(".lora_magnitude_vector", end).replace("lora_A.w", "lora_A.default.w"))
+    assert_same(read_peft(folder, base), wanted)
+
+
+def test_a_magnitude_by_another_convention_is_not_passed_over(base: ModelFolder, peft_dir: Any) -> None:
+    folder = peft_dir("dora")
+    renamed(folder, lambda name: name.replace("lora_magnitude_vector", "dora_scale"))
+    with pytest.raises(StageError, match=r"q_proj\.dora_scale: not understood"):
+        read_peft(folder, base)
+
+
+def test_a_dora_without_magnitudes_is_refused(base: ModelFolder, peft_dir: Any) -> None:
+    folder = peft_dir("lora")
+    edit_json(folder / "adapter_config.json", lambda config: config.update(use_dora=True))
+    with pytest.raises(StageError, match=r"q_proj\.magnitude: missing"):
+        read_peft(folder, base)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("peft_type", "LOHA"),
+        ("bias", "all"),
+        ("fan_in_fan_out", True),
+        ("lora_bias", True),
+        ("init_lora_weights", "pissa"),
+        ("layer_replication", [[0, 1]]),
+        ("trainable_token_indices", [1]),
+        ("target_parameters", ["x"]),
+        ("alora_invocation_tokens", [1, 2]),
+        ("use_qalora", True),
+        ("a_field_of_tomorrow", 3),
+        ("lora_alpha", "16"),
+    ],
+)
+def test_what_cannot_be_expressed_is_refused_by_its_field(
+    base: ModelFolder, peft_dir: Any, field: str, value: object
+) -> None:
+    folder = peft_dir()
+    edit_json(folder / "adapter_config.json", lambda config: config.update({field: value}))
+    with pytest.raises(StageError, match=f"\n  {field}: "):
+        read_peft(folder, base)
+
+
+def test_another_alpha_is_another_scale_and_another_rank_is_refused(base: ModelFolder, peft_dir: Any) -> None:
+    folder = peft_dir()
+    edit_json(folder / "adapter_config.json", lambda config: config.update(lora_alpha=64))
+    assert read_peft(folder, base).scale_of(Q) == 16.0
+    edit_json(folder / "adapter_config.json", lambda config: config.update(r=8))
+    with pytest.raises(StageError, match=r"lora_A: found \(4, 64\), wanted \(8, 64\)"):
+        read_peft(folder, base)
+
+
+@pytest.mark.parametrize("kind", ["dora-cols", "bora", "lora-xs"])
+def test_kinds_that_peft_does_not_have_are_refused(
+    base: ModelFolder, made_adapter: Make, tmp_path: Path, kind: str
+) -> None:
+    adapter = read_adapter(made_adapter("llama", kind, 4, 8.0))
+    with pytest.raises(StageError, match=f"type: {kind} has no counterpart in PEFT"):
+        write_peft(adapter, base, tmp_path / "peft")
+    with pytest.raises(StageError, match=f"type: {kind}"):
+        write_mlx_lm(adapter, base, tmp_path / "mlx")
+
+
+STYLES = {
+    "kohya": lambda m: f"lora_unet_{m.replace('.', '_')}.lora_down.weight",
+    "diffusers": lambda m: f"unet.{m}.lora.down.weight",
+    "mlx-lm": lambda m: f"decoder.{m}.lora_a",
+    "stable-audio-3 parametrizations": lambda m: f"{m}.parametrizations.weight.0.lora_A",
+}
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_no_match_at_all_is_an_error_that_names_the_style(base: ModelFolder, peft_dir: Any, style: str) -> None:
+    folder = peft_dir()
+    save_file({STYLES[style](Q): np.ones((4, 64), np.float32)}, folder / WEIGHTS)
+    with pytest.raises(StageError, match=f"0 of 1 tensors match llama; its tensors are named as by {style}"):
+        read_peft(folder, base)
+
+
+def test_an_adapter_on_a_tied_head_is_refused(base: ModelFolder, peft_dir: Any) -> None:
+    folder = peft_dir()
+    tensors = load_file(folder / WEIGHTS)
+    size = (base.config["vocab_size"], 64)
+    tensors[PREFIX + "model.embed_tokens.modules_to_save.default.weight"] = np.ones(size, np.float32)
+    save_file(tensors, folder / WEIGHTS)
+    with pytest.raises(StageError, match=r"model\.embed_tokens\.weight: head and embedding are one table"):
+        read_peft(folder, base)
+    tensors[PREFIX + "lm_head.lora_A.weight"] = np.ones((4, 64), np.float32)
+    save_file(tensors, folder / WEIGHTS)
+    with pytest.raises(StageError, match="lm_head: not a Linear of"):
+        read_peft(folder, base)
+
+
+def test_a_pickled_adapter_needs_leave(base: ModelFolder, peft_dir: Any) -> None:
+    import torch
+
+    from converters.pickle_checkpoint import tensors_of_pickle
+
+    folder = peft_dir()
+    wanted = read_peft(folder, base)
+    torch.save({n: torch.from_numpy(a) for n, a in load_file(folder / WEIGHTS).items()}, folder / "adapter_model.bin")
+    (folder / WEIGHTS).unlink()
+    with pytest.raises(StageError, match="pickle is not read") as caught:
+        read_peft(folder, base)
+    assert "--allow-pickle" in caught.value.hint
+    assert_same(read_peft(folder, base, tensors_of_pickle), wanted)
+
+
+# --- mlx-lm
+
+
+@pytest.mark.parametrize("kind", ["lora", "rslora", "dora"])
+def test_mlx_lm_loads_what_was_written_with_the_same_logits_and_it_comes_back(
+    base: ModelFolder, made_adapter: Make, tmp_path: Path, kind: str
+) -> None:
+    import mlx.core as mx
+    from mlx_lm.tuner.utils import load_adapters
+    from mlx_lm.utils import load_model
+
+    adapter = read_adapter(made_adapter("llama", kind, 4, 8.0))
+    write_mlx_lm(adapter, base, tmp_path / "mlx")
+    model, _ = load_model(base.path)
+    load_adapters(model, str(tmp_path / "mlx"))
+    model.eval()
+    wanted = merged_logits(base, adapter)
+    assert np.abs(np.array(model(mx.array(IDS))) - wanted).max() < 2e-5 * np.abs(wanted).max()
+    back = read_mlx_lm(tmp_path / "mlx", base)
+    assert {n: a.tobytes() for n, a in back.flat().items()} == {n: a.tobytes() for n, a in adapter.flat().items()}
+    assert back.scale_of(Q) == pytest.approx(adapter.scale_of(Q))
+
+
+@pytest.fixture
+def mlx_dir(base: ModelFolder, made_adapter: Make, tmp_path: Path) -> Path:
+    write_mlx_lm(read_adapter(made_adapter("llama", "lora", 4, 80.0)), base, tmp_path / "mlx")
+    return tmp_path / "mlx"
+
+
+def test_scale_is_not_alpha(base: ModelFolder, mlx_dir: Path) -> None:
+    found = read_mlx_lm(mlx_dir, base)
+    assert (found.scale, found.facts["alpha"]) == (20.0, 80.0)
+    config = mlx_dir / "adapter_config.json"
+    edit_json(config, lambda c: c["lora_parameters"].update(alpha=80.0))
+    assert read_mlx_lm(mlx_dir, base).scale == 20.0
+    edit_json(config, lambda c: c["lora_parameters"].update(alpha=20.0))
+    with pytest.raises(StageError, match=r"scale 20\.0 and alpha 20\.0 \(alpha / rank = 5\) disagree"):
+        read_mlx_lm(mlx_dir, base)
+    edit_json(config, lambda c: c["lora_parameters"].pop("scale"))
+    with pytest.raises(StageError, match=r"scale: found None; .* alpha is not read in its place"):
+        read_mlx_lm(mlx_dir, base)
+
+
+def test_what_mlx_lm_has_no_field_for_is_refused(base: ModelFolder, made_adapter: Make, tmp_path: Path) -> None:
+    with pytest.raises(StageError) as caught:
+        write_mlx_lm(read_adapter(made_adapter("llama", "lora", 4, 8.0, patterned)), base, tmp_path / "mlx")
+    assert [line.split(":")[0].strip() for line in caught.value.message.splitlines()[1:]] == ["ranks", "scales"]
+
+    def gap(tensors: dict[str, Any], facts: dict[str, Any]) -> None:
+        for name in [name for name in tensors if name.startswith("model.layers.1")]:
+            del tensors[name]
+        facts["targets"] = [name for name in facts["targets"] if "layers.0" in name]
+
+    with pytest.raises(StageError, match="targets: mlx-lm adapts the same modules in the last layers"):
+        write_mlx_lm(read_adapter(made_adapter("llama", "lora", 4, 8.0, gap)), base, tmp_path / "mlx")
+    assert not (tmp_path / "mlx").exists()
+
+
+def test_saved_tensors_survive_the_interchange_file(untied: ModelFolder, made_adapter: Make, tmp_path: Path) -> None:
+    plain = read_adapter(made_adapter("qwen3", "lora", 4, 8.0))
+    head = np.random.default_rng(0).standard_normal((untied.config["vocab_size"], 64)).astype(np.float32)
+    adapter = Adapter(plain.facts | {"saved": ["lm_head.weight"]}, plain.modules, {"lm_head.weight": head})
+    write_adapter_file(tmp_path / "a.safetensors", adapter)
+    found = read_adapter(tmp_path / "a.safetensors")
+    assert_same(found, adapter)
+    np.testing.assert_array_equal(dict(merged_tensors(untied, found))["lm_head.weight"], head)
+    shutil.copy(tmp_path / "a.safetensors", tmp_path / "b.safetensors")
+    assert json.loads(json.dumps(found.facts))["saved"] == ["lm_head.weight"]
