@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from benchmarks.asked import REAL_MODEL, Asked
 from benchmarks.contender import run_contender, run_rival
 from benchmarks.result import Bench, Budget, Figures, Table, ratio
 from benchmarks.train_cases import Case, all_rows, cases
+from benchmarks.turns import in_turn
 from weights_bridge.errors import BudgetMissedError
 from weights_bridge.files import read_json, write_json
 from weights_bridge.run_folder import versions
@@ -48,7 +50,7 @@ COLUMNS = {
 
 
 def measure(asked: Asked) -> Bench:
-    """Measure every contender on every case, each in its own process, contenders of a case one after the other.
+    """Measure every contender on every case, each in its own process, one step of each in turn.
 
     Raises:
         BudgetMissedError: losses or gradients do not agree; nothing was timed.
@@ -64,11 +66,10 @@ def measure(asked: Asked) -> Bench:
         wanted = [case for case in cases(gemma) if asked.case in (None, case.name)]
         proofs = [require_parity(asked, case, cut["path"]) for case in wanted]
         peak = run_contender("blas_product", fast=True, size=1024, runs=5)
-        found = [
-            measured(asked, case, label, {"model": whole["path"], "case": case.name, "rows": rows, "runs": runs})
-            for case in wanted
-            for label in CONTENDERS
-        ]
+        found = []
+        for case in wanted:
+            arguments = {"model": whole["path"], "case": case.name, "rows": rows, "runs": runs}
+            found += measured(asked, case, arguments, Path(work))
         asked.say("train: curves")
         curves = run_contender("train_curves", model=cut["path"], runs=runs)
     bench = report(model, rows, runs, wanted, found, peak, full=asked.full)
@@ -116,10 +117,26 @@ def require_parity(asked: Asked, case: Case, cut: str) -> Figures:
     return {"case": case.name, "losses": losses} | proof
 
 
-def measured(asked: Asked, case: Case, label: str, arguments: dict[str, Any]) -> Figures:
-    asked.say(f"train: {case.name}, {label}")
-    run = run_contender if label == "ours" else run_rival
-    return {"case": case.name, "contender": label} | run(CONTENDERS[label], **arguments)
+def measured(asked: Asked, case: Case, arguments: dict[str, Any], work: Path) -> list[Figures]:
+    """Return the contenders' figures of a case, one step of each in turn.
+
+    Raises:
+        StageError: our own step cannot run.
+    """
+
+    def runner(label: str) -> Callable[[str], Figures]:
+        run = run_contender if label == "ours" else run_rival
+        return lambda folder: run(CONTENDERS[label], **arguments, turns=folder)
+
+    folder = work / case.name
+    folder.mkdir()
+    found = in_turn(
+        {label: runner(label) for label in CONTENDERS},
+        arguments["runs"] + 1,
+        folder,
+        lambda what: asked.say(f"train: {case.name}, {what}"),
+    )
+    return [{"case": case.name, "contender": label} | figures for label, figures in found.items()]
 
 
 def report(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 
@@ -24,18 +23,21 @@ def timed(step: Callable[[], Any], runs: int) -> tuple[Any, list[float]]:
     return first, seconds
 
 
-def timed_with_cores(step: Callable[[], Any], runs: int) -> tuple[list[float], list[float]]:
+def timed_with_cores(
+    step: Callable[[], Any], runs: int, turn: Callable[[], None] = lambda: None
+) -> tuple[list[float], list[float]]:
     """Return the seconds and the core seconds of each counted run after one warm-up.
 
     Args:
         step: does the work and waits until it is done.
         runs: ≥ 1.
+        turn: waits before each run, outside of what is timed.
     """
-    marks: list[float] = []
-
-    def marked() -> None:
+    seconds, core_seconds = [], []
+    for _ in range(runs + 1):
+        turn()
+        began, core_began = time.perf_counter(), time.process_time()
         step()
-        marks.append(time.process_time())
-
-    _, seconds = timed(marked, runs)
-    return seconds, [after - before for before, after in pairwise(marks)]
+        seconds.append(time.perf_counter() - began)
+        core_seconds.append(time.process_time() - core_began)
+    return seconds[1:], core_seconds[1:]

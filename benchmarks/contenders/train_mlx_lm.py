@@ -5,13 +5,13 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.contenders.training import ADAPTER, LEARNING_RATE, Task, figures, read_task
+from benchmarks.turns import Turn
 from mlx_sentis.training.definitions import CausalLM, load_causal_lm
 from mlx_sentis.training.step import should_compile
 
@@ -31,12 +31,13 @@ class Heard(TrainingCallback):
     def __init__(self) -> None:
         self.seconds: list[float] = []
         self.losses: list[float] = []
-        self.core_marks: list[float] = []
+        self.core_seconds: list[float] = []
+        self.core_began = 0.0
 
     def on_train_loss_report(self, train_info: dict[str, Any]) -> None:
         self.seconds.append(1 / train_info["iterations_per_second"])
         self.losses.append(train_info["train_loss"])
-        self.core_marks.append(time.process_time())
+        self.core_seconds.append(time.process_time() - self.core_began)
 
 
 class ScaledEmbedding(nn.Module):
@@ -70,7 +71,7 @@ def mended(model: CausalLM) -> Any:
     return network
 
 
-def measure(model: str, case: str, rows: int, runs: int) -> dict[str, Any]:
+def measure(model: str, case: str, rows: int, runs: int, turns: str | None = None) -> dict[str, Any]:
     """Return the seconds of each counted step and what it trained.
 
     Args:
@@ -78,6 +79,7 @@ def measure(model: str, case: str, rows: int, runs: int) -> dict[str, Any]:
         case: which rows.
         rows: in the batch.
         runs: counted steps after one warm-up.
+        turns: the folder of its `Turn`, where contenders take turns.
     """
     task = read_task(model, case, rows)
     if not should_compile():
@@ -95,12 +97,12 @@ def measure(model: str, case: str, rows: int, runs: int) -> dict[str, Any]:
             optimizers.AdamW(LEARNING_RATE),
             task.rows,
             args=told,
-            iterate_batches=lambda **_: same_batch(task),
+            iterate_batches=lambda **_: same_batch(task, Turn(turns, mx.clear_cache), heard),
             training_callback=heard,
         )
     return figures(
         heard.seconds[1:],
-        core_seconds=[after - before for before, after in pairwise(heard.core_marks)],
+        core_seconds=heard.core_seconds[1:],
         losses=heard.losses,
         computed_tokens=rows * task.padded_width(),
         head_tokens=rows * task.padded_width(),
@@ -111,7 +113,7 @@ def measure(model: str, case: str, rows: int, runs: int) -> dict[str, Any]:
     )
 
 
-def same_batch(task: Task) -> Iterator[tuple[mx.array, mx.array]]:
+def same_batch(task: Task, turn: Turn, heard: Heard) -> Iterator[tuple[mx.array, mx.array]]:
     """Yield the batch again and again: ids [B, S + 1] and (first, last) trained position of each row [B, 2].
 
     Padded as mlx-lm's own iterator pads. Its loss counts both ends; the iterator gives the row's length as the last
@@ -123,4 +125,6 @@ def same_batch(task: Task) -> Iterator[tuple[mx.array, mx.array]]:
         ids[index, : len(row["ids"])] = row["ids"]
         spans.append((row["trained"][0][0], row["trained"][-1][1] - 1))
     while True:
+        turn()  # mlx-lm's clock runs between two batches
+        heard.core_began = time.process_time()
         yield mx.array(ids), mx.array(spans)  # pyright: ignore[reportArgumentType]

@@ -6,6 +6,7 @@ from typing import Any
 
 from benchmarks.contenders.timing import timed_with_cores
 from benchmarks.contenders.training import ADAPTER, LEARNING_RATE, figures, read_task
+from benchmarks.turns import Turn
 from mlx_sentis.training import BLAS, adapters
 from mlx_sentis.training.batches import Batch, make_batch
 from mlx_sentis.training.definitions import load_causal_lm
@@ -18,7 +19,7 @@ import mlx.core as mx  # after mlx_sentis.training, which puts the fast BLAS und
 import mlx.optimizers as optimizers
 
 
-def measure(model: str, case: str, rows: int, runs: int) -> dict[str, Any]:
+def measure(model: str, case: str, rows: int, runs: int, turns: str | None = None) -> dict[str, Any]:
     """Return the seconds of each counted step and what it trained.
 
     Args:
@@ -26,6 +27,7 @@ def measure(model: str, case: str, rows: int, runs: int) -> dict[str, Any]:
         case: which rows.
         rows: in the batch.
         runs: counted steps after one warm-up.
+        turns: the folder of its `Turn`, where contenders take turns.
     """
     task = read_task(model, case, rows)
     batch = make_batch(task.rows, sharing_of(task.rows), task.pad_id)
@@ -33,7 +35,9 @@ def measure(model: str, case: str, rows: int, runs: int) -> dict[str, Any]:
     adapters.add_adapters(network, ADAPTER, seed=0)
     step = make_train_step(network, optimizers.AdamW(LEARNING_RATE), TrainSettings(gradient_clip=0.0))
     losses: list[float] = []
-    seconds, core_seconds = timed_with_cores(lambda: losses.append(step([batch]).loss), runs)
+    seconds, core_seconds = timed_with_cores(
+        lambda: losses.append(step([batch]).loss), runs, Turn(turns, mx.clear_cache)
+    )
     return figures(
         seconds,
         core_seconds=core_seconds,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from benchmarks.contenders.timing import timed_with_cores
 from benchmarks.contenders.training import ADAPTER, LEARNING_RATE, Task, figures, read_task
+from benchmarks.turns import Turn
 
 
 class LoraLinear(nn.Module):
@@ -26,7 +28,7 @@ class LoraLinear(nn.Module):
         return self.linear(x) + self.scale * ((x @ self.lora_A.T) @ self.lora_B.T)
 
 
-def measure(model: str, case: str, rows: int, runs: int) -> dict[str, Any]:
+def measure(model: str, case: str, rows: int, runs: int, turns: str | None = None) -> dict[str, Any]:
     """Return the seconds of each counted step and what it trained; on MPS where there is one, else on the CPU.
 
     Args:
@@ -34,6 +36,7 @@ def measure(model: str, case: str, rows: int, runs: int) -> dict[str, Any]:
         case: which rows.
         rows: in the batch.
         runs: counted steps after one warm-up.
+        turns: the folder of its `Turn`, where contenders take turns.
     """
     task = read_task(model, case, rows)
     device = "mps" if torch.backends.mps.is_available() else "cpu"
@@ -60,7 +63,7 @@ def measure(model: str, case: str, rows: int, runs: int) -> dict[str, Any]:
             torch.mps.synchronize()
         losses.append(float(loss.detach()))
 
-    seconds, core_seconds = timed_with_cores(step, runs)
+    seconds, core_seconds = timed_with_cores(step, runs, Turn(turns, gc.collect))
     return figures(
         seconds,
         core_seconds=core_seconds,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 FOLDER = files("mlx_sentis") / "data" / "npc-commands"
-SPLITS = {"train": (240, 48), "valid": (40, 8), "calibration": (60, 20), "holdout": (100, 40)}  # rows, without a call
+SPLITS = {"train": (300, 60), "valid": (40, 8), "calibration": (60, 20), "holdout": (100, 40)}  # rows, without a call
 OTHERS = ("train", "valid", "calibration")
 DETERMINERS = re.compile(r"(the|an?|any|some|this|that|these|those|my|your|our|his|her|its|their)\b")
 
@@ -107,7 +107,7 @@ def test_a_fifth_of_the_training_rows_has_no_call() -> None:
 
 
 @pytest.mark.parametrize(
-    ("split", "each"), [("train", {32}), ("holdout", {10}), ("valid", {5, 6}), ("calibration", {6, 7})]
+    ("split", "each"), [("train", {40}), ("holdout", {10}), ("valid", {5, 6}), ("calibration", {6, 7})]
 )
 def test_tools_are_balanced(split: str, each: set[int]) -> None:
     count = Counter(name for _, name, _ in calls(split))
@@ -160,9 +160,9 @@ def test_training_uses_every_listed_state_and_emote_about_equally() -> None:
         assert set(count) == {arguments[key] for _, tool, arguments in calls("holdout") if tool == name}
 
 
-def test_training_names_thirty_two_different_places_things_and_items_each() -> None:
+def test_training_names_forty_different_places_things_and_items_each() -> None:
     for name in ("move_to", "open", "give_item"):
-        assert len({str(arguments) for _, tool, arguments in calls("train") if tool == name}) == 32
+        assert len({str(arguments) for _, tool, arguments in calls("train") if tool == name}) == 40
 
 
 @pytest.mark.parametrize("split", SPLITS)

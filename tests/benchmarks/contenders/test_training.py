@@ -12,6 +12,7 @@ from benchmarks.contenders.reduced_model import write_reduced
 from benchmarks.contenders.train_ours import attention_pairs
 from benchmarks.contenders.training import Task
 from benchmarks.train_cases import cases, made_rows
+from benchmarks.turns import Turn
 from mlx_sentis.training.batches import make_batch
 from mlx_sentis.training.sharing import shared_prefix_tokens
 from weights_bridge.model_folder import open_model_folder
@@ -23,7 +24,7 @@ ROWS = [
 
 
 def test_torch_and_mlx_lm_train_the_labels_that_we_train(toy_model: Callable[[str], Path]) -> None:
-    from benchmarks.contenders.train_mlx_lm import same_batch
+    from benchmarks.contenders.train_mlx_lm import Heard, same_batch
     from benchmarks.contenders.train_torch import batch_of
 
     task = Task(open_model_folder(toy_model("llama")), ROWS, pad_id=0)
@@ -33,7 +34,7 @@ def test_torch_and_mlx_lm_train_the_labels_that_we_train(toy_model: Callable[[st
     assert labels.tolist() == batch.labels[: batch.trained_tokens].tolist()
     flat = ids.reshape(-1)
     assert [int(flat[i + 1]) for i in at] == labels.tolist()
-    theirs, spans = next(same_batch(task))
+    theirs, spans = next(same_batch(task, Turn(None), Heard()))
     assert np.array_equal(np.array(theirs)[:, :-1], ids.numpy())
     assert spans.tolist() == [[3, 5], [6, 7]]
     assert task.trained_tokens() == batch.trained_tokens
