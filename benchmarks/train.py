@@ -41,6 +41,7 @@ COLUMNS = {
     "computed_tokens": "computed tokens",
     "trained_tokens": "supervised",
     "utilisation": "of peak",
+    "elementwise_share": "elementwise",
     "drift": "last / first",
     "peak_memory_gib": "peak GiB",
     "first_loss": "first loss",
@@ -170,6 +171,10 @@ def report(
     bench.facts |= {"product_gflops": peak, "versions": versions()}
     bench.notes.append("ours: shared tokens once, head at labels; the others: every row whole, logits at every token")
     bench.notes.append("mlx-lm's loop trains one padding token a row; its lengths are set so that the losses are equal")
+    bench.notes.append(
+        "elementwise: share of operator time outside of products and attention, from torch's profiler; MLX has none, "
+        "there 1 − `of peak` is the most it can be"
+    )
     bench.notes.append(
         "of peak: work in matrix products per second over a 1024³ product's; last / first: drift of steps"
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import re
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,6 +14,8 @@ from transformers import AutoModelForCausalLM
 from benchmarks.contenders.timing import timed_with_cores
 from benchmarks.contenders.training import ADAPTER, LEARNING_RATE, Task, figures, read_task
 from benchmarks.turns import Turn
+
+PRODUCTS = re.compile(r"^aten::(mm|bmm|addmm|baddbmm)$|scaled_dot_product")
 
 
 class LoraLinear(nn.Module):
@@ -64,10 +68,11 @@ def measure(model: str, case: str, rows: int, runs: int, turns: str | None = Non
         losses.append(float(loss.detach()))
 
     seconds, core_seconds = timed_with_cores(step, runs, Turn(turns, gc.collect))
-    return figures(
+    share = elementwise_share(step) if device == "cpu" else None
+    return {"elementwise_share": share} | figures(
         seconds,
         core_seconds=core_seconds,
-        losses=losses,
+        losses=losses[: runs + 1],
         computed_tokens=ids.numel(),
         head_tokens=ids.numel(),
         attention_pairs=ids.numel() * ids.shape[1],
@@ -75,6 +80,20 @@ def measure(model: str, case: str, rows: int, runs: int, turns: str | None = Non
         parameters=sum(parameter.numel() for parameter in trained),
         device=device,
     )
+
+
+def elementwise_share(step: Callable[[], None]) -> float:
+    """Return which share of a step's operator time is spent outside of matrix products and attention kernels.
+
+    Args:
+        step: it is run once more, under torch's profiler.
+    """
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        step()
+    spent = {event.key: event.self_cpu_time_total for event in profile.key_averages()}
+    operators = {name: time for name, time in spent.items() if name.startswith("aten::")}
+    products = sum(time for name, time in operators.items() if PRODUCTS.search(name))
+    return round(1 - products / sum(operators.values()), 3)
 
 
 def batch_of(task: Task) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

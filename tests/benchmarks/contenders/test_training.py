@@ -73,3 +73,14 @@ def test_a_cut_model_is_the_beginning_of_the_whole_one(
     assert all(np.array_equal(array, kept[name]) for name, array in whole.tensors() if name in kept)
     assert left_out
     assert all(name.startswith("model.layers.1.") for name in left_out)
+
+
+def test_elementwise_is_what_torch_spends_outside_of_products() -> None:
+    import torch
+
+    from benchmarks.contenders.train_torch import elementwise_share
+
+    wide, few = torch.ones(400, 400), torch.ones(4, 4)
+    assert elementwise_share(lambda: (wide @ wide, few.exp(), None)[2]) < 0.5
+    assert elementwise_share(lambda: (few @ few, torch.exp(torch.ones(3000, 3000)), None)[2]) > 0.5
+    assert elementwise_share(lambda: (few.exp(), None)[1]) == 1.0
