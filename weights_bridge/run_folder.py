@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import re
 import resource
 import sys
 import time
@@ -214,8 +215,14 @@ def versions() -> dict[str, str]:
 def peak_memory_gib() -> float:
     """Return the largest resident size so far in GiB, of this process or of any child that has ended."""
     unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is bytes on macOS, KiB on Linux
-    who = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    return max(resource.getrusage(one).ru_maxrss for one in who) * unit / 2**30
+    own, children = (
+        resource.getrusage(who).ru_maxrss * unit for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    status = Path("/proc/self/status")
+    if status.is_file():  # Linux keeps ru_maxrss over exec: it starts at the size of this one's parent
+        found = re.search(r"^VmHWM:\s+(\d+) kB", status.read_text(), re.M)
+        own = int(found[1]) * 1024 if found else own
+    return max(own, children) / 2**30
 
 
 def user_cache() -> Path:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from weights_bridge.errors import StageError
@@ -193,3 +196,11 @@ def test_the_cache_can_be_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert user_cache() == tmp_path / "mine"
     monkeypatch.setenv("MLX_SENTIS_CACHE", "")
     assert user_cache() == tmp_path / "xdg" / "mlx-sentis"
+
+
+def test_peak_memory_is_the_processs_own_not_that_of_the_one_that_started_it() -> None:
+    ballast = np.ones(2**26)  # 0.5 GiB
+    code = "from weights_bridge.run_folder import peak_memory_gib; print(peak_memory_gib())"
+    child = float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+    assert child < 0.25 < 0.5 < peak_memory_gib()
+    assert ballast.sum() == 2**26
