@@ -5,6 +5,8 @@ PYTHON ?= python3
 TORCH_ARGS ?=
 BIN := .venv/bin
 READY := .venv/.ready
+# one per core, four at most (each holds torch and MLX); they take file by file in the order of tests/conftest.py
+PROCESSES := --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: setup check test slow demo readme clean
 
@@ -25,10 +27,10 @@ check: $(READY)
 	$(BIN)/lint-imports
 
 test: $(READY)
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q $(PROCESSES)
 
 slow: $(READY)
-	$(BIN)/python -m pytest -q -m slow
+	$(BIN)/python -m pytest -q $(PROCESSES) -m slow
 
 demo: $(READY)
 	$(BIN)/mlx-sentis run --out runs/demo

@@ -1,17 +1,17 @@
-"""Two toy exports for the whole session, and a run folder made of them."""
+"""A run folder made of a toy export, and rows for it."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from exports import Exported
 from onnx import numpy_helper
 from tokenizers import Tokenizer
 
@@ -22,41 +22,11 @@ from mlx_sentis.recipe import make_recipe
 from mlx_sentis.templates import load_tokenizer
 from weights_bridge.files import write_json, write_jsonl
 from weights_bridge.run_folder import RunFolder
-from weights_bridge.settings import ExportSettings
 
 SYSTEM = (
     "Tools:\nopen(thing: string) - open a thing\nmove_to(place: string) - walk to a place\nAnswer with a call or none."
 )
 WORDS = ["gate", "chest", "door", "mill", "bridge", "forge", "market", "stable", "lamp", "old"]
-
-
-@dataclass(frozen=True)
-class Exported:
-    """A toy model, its graph and its contract."""
-
-    model: Path
-    onnx: Path
-    contract: dict[str, Any]
-
-
-@pytest.fixture(scope="session")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Exported]:
-    """Return the toy export of an architecture, made once per dtype."""
-    made: dict[tuple[str, str], Exported] = {}
-
-    def export(model_type: str, dtype: Literal["fp32", "fp16"] = "fp32") -> Exported:
-        from converters.export import export_model
-
-        if (model_type, dtype) not in made:
-            folder = tmp_path_factory.mktemp(model_type)
-            model = write_toy_model(folder / "model", model_type)
-            graph, settings = folder / "base.onnx", ExportSettings(dtype=dtype)
-            made[model_type, dtype] = Exported(
-                model, graph, export_model(model, graph, settings, folder / "contract.json")
-            )
-        return made[model_type, dtype]
-
-    return export
 
 
 def random_rows(*lengths: int, vocab: int = 400) -> list[dict[str, Any]]:

@@ -42,10 +42,11 @@ def test_an_export_passes_at_both_levels_and_every_token_is_equal(
     assert min(report.facts["worst_db"].values()) > 110
 
 
+@pytest.mark.parametrize("model_type", ["llama", pytest.param("gemma3_text", marks=pytest.mark.slow)])
 def test_an_fp16_graph_meets_the_fp32_budget_and_its_rounding_has_one_of_its_own(
-    exported: Callable[..., Any], rows: list[Row]
+    exported: Callable[..., Any], rows: list[Row], model_type: str
 ) -> None:
-    report = measured(exported("gemma3_text", "fp16"), rows)
+    report = measured(exported(model_type, dtype="fp16"), rows)
     assert report.passed
     assert min(report.facts["worst_db"].values()) > 110
     rounding = [result for result in report.results if result.tensor.startswith("fp16 weights / ")]
@@ -56,8 +57,8 @@ def test_an_fp16_graph_meets_the_fp32_budget_and_its_rounding_has_one_of_its_own
 def test_rounding_to_fp16_that_costs_too_much_fails_by_its_own_budget(
     exported: Callable[..., Any], rows: list[Row]
 ) -> None:
-    toy = exported("gemma3_text", "fp16")
-    budgets = dataclasses.replace(load_budgets("gemma3_text"), stored_fp16_db=120.0)
+    toy = exported("llama", dtype="fp16")
+    budgets = dataclasses.replace(load_budgets("llama"), stored_fp16_db=120.0)
     report = measure_edge_a(toy.onnx, toy.contract, toy.model, rows, budgets, Settings())
     assert {result.reason for result in report.failures} == {"below budget"}
     assert all(result.tensor.startswith("fp16 weights / ") for result in report.failures[-3:])

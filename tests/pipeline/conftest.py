@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers import call
@@ -14,31 +17,48 @@ ROWS = {"train": 24, "valid": 4, "calibration": 4, "holdout": 6}
 
 
 @pytest.fixture(scope="session")
-def small_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small_data(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     """A folder of splits: the first rows of the shipped set."""
-    folder = tmp_path_factory.mktemp("data") / "npc"
-    folder.mkdir()
-    shipped = Path(str(files("mlx_sentis") / "data" / "npc-commands"))
-    shutil.copyfile(shipped / "tools.json", folder / "tools.json")
-    for split, count in ROWS.items():
-        lines = (shipped / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()
-        (folder / f"{split}.jsonl").write_text("\n".join(lines[:count]) + "\n", encoding="utf-8")
-    return folder
+
+    def make(folder: Path) -> None:
+        shipped = Path(str(files("mlx_sentis") / "data" / "npc-commands"))
+        shutil.copyfile(shipped / "tools.json", folder / "tools.json")
+        for split, count in ROWS.items():
+            lines = (shipped / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()
+            (folder / f"{split}.jsonl").write_text("\n".join(lines[:count]) + "\n", encoding="utf-8")
+
+    return made_once("npc", make)
 
 
 @pytest.fixture(scope="session")
-def toy_run(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def toy_run(small_data: Path, made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     """A finished run of toy-llama; tests copy it before they alter it."""
-    cache = tmp_path_factory.mktemp("cache")
-    root = tmp_path_factory.mktemp("runs") / "toy"
-    settings = ["model.name=toy-llama", f"data.source={small_data}", "train.epochs=2", "train.batch_rows=8"]
+
+    def make(folder: Path) -> None:
+        settings = ["model.name=toy-llama", f"data.source={small_data}", "train.epochs=2", "train.batch_rows=8"]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("MLX_SENTIS_CACHE", str(folder / "cache"))
+            flags = [word for setting in settings for word in ("--set", setting)]
+            result = call("run", "--out", folder / "toy", "--json", "--progress", "off", *flags)
+        assert result.exit_code == 0, result.output
+
+    return made_once("toy-run", make) / "toy"
+
+
+@pytest.fixture(scope="module")
+def children_here() -> Iterator[None]:
+    """What would ask a child process (gate A0, ids of new texts) asks here: each start costs seconds of imports.
+
+    The toy run itself was made with real ones.
+    """
+
+    def answer(module: str, request: dict[str, Any], request_file: Path) -> None:
+        importlib.import_module(module).answer(json.loads(json.dumps(request)))
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MLX_SENTIS_CACHE", str(cache))
-        flags = [word for setting in settings for word in ("--set", setting)]
-        result = call("run", "--out", root, "--json", "--progress", "off", *flags)
-    assert result.exit_code == 0, result.output
-    (root.parent / "answer.json").write_text(result.stdout, encoding="utf-8")
-    return root
+        for asking in ("parity.a0", "parity.validate"):
+            patch.setattr(f"{asking}.run_child", answer)
+        yield
 
 
 @pytest.fixture

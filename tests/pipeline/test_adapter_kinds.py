@@ -37,6 +37,7 @@ def prepared(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("children_here")
 @pytest.mark.parametrize("settings", CASES, ids=lambda settings: " ".join(settings))
 def test_a_kind_is_trained_merged_and_passes_gate_a0(prepared: Path, tmp_path: Path, settings: tuple[str, ...]) -> None:
     flags = [word for one in (*settings, "train.epochs=2") for word in ("--set", one)]

@@ -5,40 +5,24 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import call, edit_json
+from helpers import call, call_alone, edit_json
 
 from weights_bridge.errors import StageError
 from weights_bridge.files import read_json, read_jsonl
 
-ROOT = Path(__file__).resolve().parents[2]
 Alter = Callable[[Callable[[Path], object]], Path]
-PROBE = """
-import json, sys
-sys.argv = ["mlx-sentis", *json.loads(sys.argv[1])]
-import cli
-try:
-    cli.main()
-except SystemExit as ended:
-    code = ended.code
-loaded = {name.partition(".")[0] for name in sys.modules} & {"torch", "mlx", "onnxruntime", "transformers"}
-print("LOADED " + json.dumps([code or 0, sorted(loaded)]), file=sys.stderr)
-"""
+FRAMEWORKS = {"torch", "mlx", "onnxruntime", "transformers"}
 
 
 def process(*words: object) -> tuple[Any, list[str]]:
     """Return a command's JSON answer and the frameworks its process had loaded in the end."""
-    command = [sys.executable, "-c", PROBE, json.dumps([*map(str, words), "--json", "-q"])]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    code, loaded = json.loads(done.stderr.rpartition("LOADED ")[2])
-    assert (done.returncode, code) == (0, 0), done.stderr
-    return json.loads(done.stdout), loaded
+    answer, loaded = call_alone(*words, "--json", "-q")
+    return json.loads(answer), sorted(loaded & FRAMEWORKS)
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +111,7 @@ def test_a_new_text_is_rendered_to_the_very_ids_that_prepare_gives_it(copied: Pa
         ids_of_texts(["Go."], Path(recipe["model"]["path"]), recipe, contract | {"template_sha256": "other"})
 
 
+@pytest.mark.usefixtures("children_here")
 def test_without_the_final_model_it_stops_and_takes_no_checkpoint_unasked(altered_run: Alter) -> None:
     run = altered_run(lambda copy: shutil.rmtree(copy / "merged"))
     result = call("validate", run, "--ood", "Go.")
@@ -186,6 +171,7 @@ def test_a_checkpoint_through_the_graph_is_wrong_use(copied: Path) -> None:
     assert result.exit_code == 2 and "the graph holds the final weights only" in result.stderr
 
 
+@pytest.mark.usefixtures("children_here")
 def test_a_run_without_held_out_rows_says_so_and_judges_nothing(altered_run: Alter) -> None:
     def forget(run: Path) -> None:
         (run / "data" / "holdout.jsonl").unlink()

@@ -28,13 +28,13 @@ def failures(result: Result) -> Results:
     return [{"gate": gate["gate"]} | row for gate in gates for row in gate["results"] if not row["passed"]]
 
 
-@pytest.fixture(scope="session")
-def clean_a0(toy_run: Path) -> Result:
+@pytest.fixture(scope="module")
+def clean_a0(toy_run: Path, children_here: None) -> Result:
     """Gate A0 measured again on the unaltered run."""
     return call("parity", toy_run, "--edge", "a0", "--json")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def clean_a(toy_run: Path) -> Result:
     """Edge A measured again on the unaltered run."""
     return call("parity", toy_run, "--edge", "a", "--json")

@@ -6,10 +6,17 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from exports import read_export
+
+from mlx_sentis.catalogue import get_model
+from weights_bridge.compare import psnr_db
+from weights_bridge.files import read_json
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,10 +39,31 @@ def worst(report: dict[str, Any], containing: str) -> float:
     return min(levels)
 
 
-@pytest.mark.slow
-def test_smollm2_passes_every_gate_of_the_demo_after_one_epoch(tmp_path: Path) -> None:
-    root = tmp_path / "demo"
+@pytest.fixture(scope="module")
+def smollm2_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo with one epoch: minutes."""
+    root = tmp_path_factory.mktemp("runs") / "demo"
     run(root, "train.epochs=1")
+    return root
+
+
+@pytest.mark.slow
+def test_smollm2s_export_is_small_light_and_equal_to_transformers(
+    smollm2_run: Path, reference_logits: Callable[[Path, np.ndarray], np.ndarray]
+) -> None:
+    graph, model = smollm2_run / "onnx" / "base.onnx", get_model("smollm2-135m")
+    size = graph.stat().st_size
+    assert size < 540e6
+    recorded = read_json(smollm2_run / "manifest.json")["stages"]["export"]
+    assert recorded["peak_memory_gib"] < 3 * size / 2**30
+    ids = np.random.default_rng(0).integers(0, 49152, (1, 160))
+    found = read_export(model, graph.parent).logits(ids, [150, *[1] * 10])
+    assert psnr_db(reference_logits(model, ids), found) > 100
+
+
+@pytest.mark.slow
+def test_smollm2_passes_every_gate_of_the_demo_after_one_epoch(smollm2_run: Path) -> None:
+    root = smollm2_run
     a0 = gate(root, "a0.json")
     assert a0["passed"] and max(a0["facts"]["row_tokens"]) > 100
     assert worst(a0, "forward") >= 110

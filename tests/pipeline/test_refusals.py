@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import resource
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from helpers import call
 
-from parity.children import environment
+from parity import stages
 from weights_bridge.files import sha256_of
 from weights_bridge.run_folder import RunFolder
 
@@ -55,19 +53,24 @@ def test_a_batch_that_the_rows_cannot_fill_is_told_before_conversion(
     assert conversion_never_began(root)
 
 
-def full_disk() -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
+@pytest.fixture
+def full_disk() -> Iterator[Callable[[], None]]:
+    """Return a switch after which no file of this process may grow beyond 40,000 bytes."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 @pytest.mark.parametrize("stage", ["export", "train", "bridge", "swap", "fix"])
-def test_a_full_disk_in_a_stage_is_one_line_and_every_recorded_file_stays(altered_run: Alter, stage: str) -> None:
+def test_a_full_disk_in_a_stage_is_one_line_and_every_recorded_file_stays(
+    altered_run: Alter, full_disk: Callable[[], None], capsys: pytest.CaptureFixture[str], stage: str
+) -> None:
     root = altered_run(lambda copy: None)
-    run = RunFolder(root)
-    before = run.recorded_hashes()
-    command = [sys.executable, "-m", "parity.stages", stage, str(root), "off", "quiet"]
-    done = subprocess.run(command, env=environment(), preexec_fn=full_disk, capture_output=True, text=True)
-    assert done.returncode == 1, done.stderr
-    assert "Traceback" not in done.stderr
-    assert [line for line in done.stderr.splitlines() if "cannot be written" in line], done.stderr
+    before = RunFolder(root).recorded_hashes()
+    full_disk()
+    code = stages.main(stage, str(root), "off", "quiet")
+    said = capsys.readouterr().err
+    assert code == 1, said
+    assert [line for line in said.splitlines() if "cannot be written" in line], said
     assert {name: sha256_of(root / name) for name in before} == before
     assert not list(root.rglob(".*-*"))
