@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,17 @@ from weights_bridge.run_folder import RunFolder
 
 @command(
     "parity",
-    examples=("parity runs/demo", "parity --model model.onnx --fixture fixtures/train-0007.npz --localise"),
+    examples=("parity runs/smollm2-135m-npc-commands", "parity --model smollm2-135m --edge a0"),
 )
 @click.argument("run", required=False, type=click.Path(path_type=Path))
-@click.option("--model", type=click.Path(path_type=Path), help="A graph to measure on its own, with --fixture.")
+@click.option("--model", type=click.Path(path_type=Path), help="A model for gate A0, or a graph with --fixture.")
 @click.option("--fixture", type=click.Path(path_type=Path), help="An npz file with in:: and out:: tensors.")
 @click.option("--edge", type=click.Choice(["a0", "a", "all"]), default="all", show_default=True, help="Which gates.")
 @click.option("--budget", type=float, help="With --fixture: the least PSNR in dB that passes.")
-@click.option("--localise", is_flag=True, help="List every probed tensor inside the graph, miss or not.")
+@click.option("--localise", is_flag=True, help="Show agreement by depth and inside the graph, miss or not.")
+@click.option("--self-test", is_flag=True, help="Plant known bugs in a copy and see whether gate A0 finds them.")
+@click.option("--set", "overrides", multiple=True, metavar="adapter.KEY=VALUE", help="With --model: which adapter.")
+@click.option("--out", type=click.Path(path_type=Path), help="With --model: a folder for a0.json and the picture.")
 def parity(
     output: Output,
     run: Path | None,
@@ -31,21 +35,69 @@ def parity(
     edge: str,
     budget: float | None,
     localise: bool,
+    self_test: bool,
+    overrides: tuple[str, ...],
+    out: Path | None,
 ) -> None:
     """Measure a run again: its files first, then gate A0 (MLX and torch) and edge A (torch and ONNX Runtime).
 
-    With --model and --fixture, one graph is measured against recorded outputs.
+    With --model alone, gate A0 is measured on a model that has no run yet, with a made adapter. With --model and
+    --fixture, one graph is measured against recorded outputs.
     """
     from parity.verify import verify_run
 
-    if (run is None) == (model is None) or (model is None) != (fixture is None):
-        raise click.UsageError("give a run folder, or --model together with --fixture")
-    if run is not None:
-        reports = verify_run(RunFolder.existing(run), edge, localised=localise, say=output.story)
+    if (run is None) == (model is None):
+        raise click.UsageError("give a run folder, or --model")
+    if run is not None and (fixture or overrides or out):
+        raise click.UsageError("--fixture, --set and --out go with --model")
+    if model is not None and model.suffix == ".onnx" and fixture is None:
+        raise click.UsageError("a graph is measured on a fixture: give --fixture")
+    if fixture is None and model is not None and edge == "a":
+        raise click.UsageError("edge A needs a graph: give a run folder, or a graph and a fixture")
+    if self_test and fixture is not None:
+        raise click.UsageError("--self-test plants bugs in a run or a model, not in a graph")
+    if self_test:
+        _self_test(output, run, model, overrides)
+    elif run is not None:
+        _answer(output, verify_run(RunFolder.existing(run), edge, localised=localise, say=output.story), localise)
+    elif fixture is not None:
+        assert model is not None
+        _answer(output, [_fixture_report(model, fixture, budget)], localise)
     else:
-        assert model is not None and fixture is not None
-        reports = [_fixture_report(model, fixture, budget)]
-    _answer(output, reports, localise)
+        assert model is not None
+        _answer(output, [_model_report(output, model, overrides, out)], localise)
+
+
+def _model_report(output: Output, model: Path, overrides: tuple[str, ...], out: Path | None) -> GateReport:
+    from mlx_sentis.catalogue import resolve_model
+    from parity.a0_model import measure_a0_of_model
+    from parity.a0_tables import draw_depth
+    from weights_bridge.files import write_json
+    from weights_bridge.settings import resolve
+
+    settings = resolve(overrides=overrides).settings
+    folder = resolve_model(str(model), output.story)
+    output.story(f"measuring gate A0 of {folder.name}: a made {settings.adapter.type} adapter, rows of ours")
+    report = measure_a0_of_model(folder, settings.adapter)
+    if out is not None:
+        write_json(out / "a0.json", report.as_json())
+        draw_depth(report.as_json(), out / "a0.png")
+    return report
+
+
+def _self_test(output: Output, run: Path | None, model: Path | None, overrides: tuple[str, ...]) -> None:
+    from mlx_sentis.catalogue import resolve_model
+    from parity.self_test import require_caught, self_test_of_model, self_test_of_run, trials_table
+    from weights_bridge.settings import resolve
+
+    if run is not None:
+        trials = self_test_of_run(RunFolder.existing(run), output.story)
+    else:
+        folder = resolve_model(str(model), output.story)
+        trials = self_test_of_model(folder, resolve(overrides=overrides).settings.adapter, output.story)
+    document = {"passed": all(trial.caught is not False for trial in trials), "trials": [asdict(t) for t in trials]}
+    output.answer("self-test", document, trials_table(trials))
+    require_caught(trials)
 
 
 def _fixture_report(model: Path, fixture: Path, budget: float | None) -> GateReport:
@@ -59,9 +111,15 @@ def _fixture_report(model: Path, fixture: Path, budget: float | None) -> GateRep
 
 
 def _answer(output: Output, reports: list[GateReport], localise: bool) -> None:
+    from parity.a0_tables import columns_text, depth_text
     from parity.tables import gates_table, inside_table
 
     text = gates_table(reports)
+    for report in reports:
+        if report.facts.get("columns"):
+            text += f"\n\n{columns_text(report.facts)}"
+            if localise or "each_layer_alone" in report.facts:
+                text += f"\n\n{depth_text(report.facts)}"
     if localise:
         text += "".join(f"\n\n{inside_table(report)}" for report in reports if report.facts.get("localised"))
     failures = [(report.gate, result) for report in reports for result in report.failures]

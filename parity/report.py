@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from parity.a0_tables import column_heading, column_rows, precision_line, worst_columns, worst_of
 from parity.eval_words import axis_line, verdict_word, words_of
 from parity.plots import plot_error_by_layer, plot_loss
 from parity.tables import table
@@ -63,6 +64,7 @@ def _summary(run: RunFolder, gates: Mapping[str, dict[str, Any] | None], axes: d
         "architecture": recipe.get("architecture"),
         "licence": recipe.get("licence"),
         "gates": found,
+        "a0_columns": _columns(gates["a0"]),
         "ungated": sorted(name for name, entry in stages.items() if entry["facts"].get("ungated")),
         "eval": None if axes is None else {key: axes.get(key) for key in EVAL_KEYS},
         "stages": {n: {k: e[k] for k in ("seconds", "peak_memory_gib", "finished")} for n, e in stages.items()},
@@ -94,6 +96,14 @@ def _gate(gate: dict[str, Any] | None) -> dict[str, Any] | None:
     return summary
 
 
+def _columns(gate: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return gate A0's worst tensors in three columns, and what they were computed with; None without a gate."""
+    facts = (gate or {}).get("facts", {})
+    if "columns" not in facts:
+        return None
+    return {"worst": worst_columns(facts["columns"]), "computed_with": precision_line(facts)}
+
+
 def _depth_series(
     gates: Mapping[str, dict[str, Any] | None],
 ) -> tuple[dict[str, dict[str, float | None]], dict[str, float]]:
@@ -105,18 +115,12 @@ def _depth_series(
         if gate is None or not found:
             continue
         label = "gate A0, hidden states" if name == "a0" else f"edge A, {name.removeprefix('edge_a_')} weights"
-        series[label] = _worse(found)
+        series[label] = worst_of(found)
         forward = [r for r in gate["results"] if not r["tensor"].startswith("backward")]
         budget = [r["budget"] for r in forward if r["budget"] is not None]
         if budget:
             budgets["A0" if name == "a0" else "edge A"] = max(budget)
     return series, budgets
-
-
-def _worse(found: Mapping[str, Mapping[str, float | None]]) -> dict[str, float | None]:
-    places = dict.fromkeys(place for levels in found.values() for place in levels)
-    merged = {place: [levels.get(place) for levels in found.values()] for place in places}
-    return {place: min((db for db in each if db is not None), default=None) for place, each in merged.items()}
 
 
 def verdict_rows(report: Mapping[str, Any]) -> list[tuple[str, str, str]]:
@@ -190,6 +194,13 @@ def markdown(report: Mapping[str, Any]) -> str:
         lines += [
             "",
             *(f"![{path.split('/')[-1].removesuffix('.png').replace('_', ' ')}]({path})" for path in report["plots"]),
+        ]
+    if (columns := report.get("a0_columns")) is not None:
+        lines += ["", "## Gate A0 in three columns", "", *_section(column_heading())]
+        lines += [_line(row) for row in column_rows(columns["worst"])]
+        lines += [
+            "",
+            f"The verdict is on MLX ↔ torch fp64; torch fp32 ↔ fp64 is the floor. {columns['computed_with']}.",
         ]
     lines += [
         "",

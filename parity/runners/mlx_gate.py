@@ -5,29 +5,53 @@ Legend: `T` tokens, `V` vocabulary, `H` hidden width, `P` shared prefix tokens.
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 from typing import Any
 
-from parity.gate_request import GateRequest
+from parity.gate_request import BACKWARD, FORWARD, GateRequest
+
+TF32 = "MLX_ENABLE_TF32"  # MLX's own switch, on by default where a GPU has such units
 
 
 def answer(request: dict[str, Any]) -> None:
     """Write an npz with logits, hidden states by layer, the loss and its gradients.
 
     Keys: `row{i}/logits` [positions, V], `row{i}/hidden{k}` [T, H] (k = 0 the embeddings, k = n the output of layer
-    n − 1), `loss` [], `grad/<adapter tensor>`, `grad/embeddings/prefix` [P, H], `grad/embeddings/row{i}` [T − P, H].
+    n − 1), `loss` [], `grad/<adapter tensor>`, `grad/embeddings/prefix` [P, H], `grad/embeddings/row{i}` [T − P, H],
+    `facts` as JSON.
     """
     import numpy as np
 
+    asked = GateRequest.of(request)
+    model = load(asked)
+    np.savez(asked.out, facts=np.array(json.dumps(facts())), **measured(model, asked))
+
+
+def load(asked: GateRequest) -> Any:
+    """Return the base model with the adapter on it, as it was trained."""
+    os.environ[TF32] = "0"  # fp32 is what is measured; MLX reads this before its first product
     from mlx_sentis.training import definitions
     from parity.runners.mlx_decoder import put_on_adapter
     from weights_bridge.model_folder import open_model_folder
 
-    asked = GateRequest.of(request)
     model = definitions.load_causal_lm(open_model_folder(Path(asked.base)))
     put_on_adapter(model, Path(asked.adapter))
-    arrays = _forward(model, asked) | _backward(model, asked)
-    np.savez(asked.out, **arrays)
+    return model
+
+
+def facts() -> dict[str, Any]:
+    """Return what products of float32 matrices are made of here."""
+    import mlx.core as mx
+
+    return {"device": str(mx.default_device()), "tf32": os.environ[TF32] != "0"}
+
+
+def measured(model: Any, asked: GateRequest) -> dict[str, Any]:
+    """Return the arrays of the parts that are asked for."""
+    arrays = _forward(model, asked) if FORWARD in asked.parts else {}
+    return arrays | (_backward(model, asked) if BACKWARD in asked.parts else {})
 
 
 class _Recording:
@@ -57,7 +81,7 @@ def _forward(model: Any, asked: GateRequest) -> dict[str, Any]:
         inner.layers = recorders
         ids = mx.array([row["ids"]])
         embeddings = model.embed(ids)
-        logits = model.logits(model.hidden(embeddings))[0, mx.array(asked.positions(row))]
+        logits = model.logits(model.hidden(embeddings)[0, mx.array(asked.positions(row))])
         inner.layers = layers
         arrays[f"row{index}/logits"] = np.array(logits)
         arrays[f"row{index}/hidden0"] = np.array(embeddings[0] * model.inner_scale)

@@ -11,12 +11,13 @@ from typing import Any
 from weights_bridge.adapter_file import Adapter
 
 
-def attach(model: Any, adapter: Adapter) -> dict[str, Any]:
+def attach(model: Any, adapter: Adapter, norm: str | None = None) -> dict[str, Any]:
     """Put an adapter beside a frozen model's Linears, or a full fine-tune's weights in their place.
 
     Args:
         model: transformers' model, every parameter frozen, in the dtype to compute in.
         adapter: what was trained.
+        norm: `detached` or `attached` in place of what the adapter's file says; None as the file says.
 
     Returns:
         Name to parameter of everything that was trained.
@@ -29,12 +30,21 @@ def attach(model: Any, adapter: Adapter) -> dict[str, Any]:
     for name, array in adapter.saved.items():
         with torch.no_grad():
             model.get_parameter(name).copy_(torch.from_numpy(array))
+    attached = (norm or norm_of(adapter)) == "attached"
     for module, parts in adapter.modules.items():
-        adapted = _adapted(model.get_submodule(module), parts, adapter, module)
+        adapted = _adapted(model.get_submodule(module), parts, adapter, module, attached)
         model.set_submodule(module, adapted)
         trained = {name: p for name, p in adapted.named_parameters(recurse=False) if p.requires_grad}
         parameters |= {f"{module}.{name}": p for name, p in trained.items()}
     return parameters
+
+
+def norm_of(adapter: Adapter) -> str | None:
+    """Return whether gradients flow through an adapter's norms, as its file says: `detached` or `attached`.
+
+    None where there are no norms.
+    """
+    return None if adapter.is_full or not adapter.kind.has_norm else adapter.facts.get("norm", "detached")
 
 
 def _with_all_weights(model: Any, adapter: Adapter) -> dict[str, Any]:
@@ -49,12 +59,11 @@ def _with_all_weights(model: Any, adapter: Adapter) -> dict[str, Any]:
     return {name: parameters[name] for name in adapter.flat()}
 
 
-def _adapted(linear: Any, parts: Mapping[str, Any], adapter: Adapter, module: str) -> Any:
+def _adapted(linear: Any, parts: Mapping[str, Any], adapter: Adapter, module: str, attached: bool) -> Any:
     import torch
     import torch.utils.checkpoint
 
     kind, scale = adapter.kind, adapter.scale_of(module)
-    attached = adapter.facts.get("norm", "detached") == "attached"
 
     class Adapted(torch.nn.Module):
         def __init__(self) -> None:

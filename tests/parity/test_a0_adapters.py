@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 
 from mlx_sentis.training import adapters
 from mlx_sentis.training.definitions import load_causal_lm
-from parity.a0 import backward_results, forward_results
+from parity.a0_compare import Sides, backward_results, forward_results
 from parity.budgets import load_budgets
 from parity.gate_request import GateRequest
 from parity.runners import mlx_gate, torch_gate
@@ -62,12 +62,12 @@ def measured(base: Path, adapter: Path, work: Path, *, for_torch: Path | None = 
     for side, answer in (("mlx", mlx_gate.answer), ("torch", torch_gate.answer)):
         given = for_torch if for_torch is not None and side == "torch" else adapter
         places = (str(base), str(work / "merged"), str(given))
-        asked = GateRequest(*places, rows(), rows(), 0, folder.config["vocab_size"], str(work / f"{side}.npz"))
+        asked = GateRequest(*places, rows(), rows(), 0, folder.config["vocab_size"], out=str(work / f"{side}.npz"))
         answer(asked.as_json())
         with np.load(work / f"{side}.npz") as npz:
             answers.append(dict(npz))
-    budgets = load_budgets(folder.config["model_type"])
-    return forward_results(*answers, 3, budgets)[0] + backward_results(*answers, 3, budgets)
+    budgets, sides = load_budgets(folder.config["model_type"]), Sides.of(*answers)
+    return forward_results(sides, 3, budgets).results + backward_results(sides, 3, budgets).results
 
 
 def failed(results: list[GateResult]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from parity.a0 import in_token_units
+from parity.a0_compare import in_token_units
 from weights_bridge.compare import psnr_db
 
 

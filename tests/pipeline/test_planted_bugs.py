@@ -64,13 +64,20 @@ def test_a_wrong_rotary_base_is_named_and_begins_in_layer_0(altered_run: Alter, 
 
         edit_json(run / "merged" / "config.json", change)
 
-    result = call("parity", altered_run(plant), "--edge", "a0", "--json")
+    run = altered_run(plant)
+    result = call("parity", run, "--edge", "a0", "--json")
     rows = found(result, clean_a0)
     config = next(row for row in rows if row["tensor"] == "merged config rope_theta")
     assert "found 10000.0, wanted 50000.0" in config["detail"]
     logits = next(row for row in rows if row["tensor"] == "forward row 0 logits")
     assert (logits["reason"], logits["where"]) == ("below budget", "layer 0")
     assert logits["psnr_db"] < 60
+    begin = next(row for row in rows if row["tensor"] == "forward begins")
+    assert begin["where"] == "layer 0" and "fed with torch's activations" in begin["detail"]
+    gate = json.loads(result.stdout)["gates"][-1]
+    alone = gate["facts"]["each_layer_alone"]["forward row 0"]
+    assert max(alone["layer 0"], alone["layer 1"]) < 100 < alone["head"]  # the base is wrong in every layer
+    assert (run / "parity" / "plots" / "a0-miss.png").stat().st_size > 1000
 
 
 def test_a_label_mask_shifted_by_one_names_row_and_token(altered_run: Alter, clean_a0: Result) -> None:
@@ -89,6 +96,7 @@ def test_a_label_mask_shifted_by_one_names_row_and_token(altered_run: Alter, cle
     assert "token" in masks[0]["detail"]
 
 
+@pytest.mark.slow
 def test_swapped_query_and_key_heads_name_tensor_and_layer(altered_run: Alter, clean_a0: Result) -> None:
     def plant(run: Path) -> None:
         def change(tensors: dict[str, np.ndarray]) -> None:
@@ -106,6 +114,7 @@ def test_swapped_query_and_key_heads_name_tensor_and_layer(altered_run: Alter, c
     assert (logits["reason"], logits["where"]) == ("below budget", "layer 1")
 
 
+@pytest.mark.slow  # at toy size and without processes: tests/parity/test_mutations.py
 def test_a_dropped_adapter_names_the_first_layer_and_every_tensor(
     altered_run: Alter, toy_run: Path, clean_a0: Result
 ) -> None:
@@ -131,6 +140,39 @@ def test_an_altered_template_byte_names_the_field_and_the_byte(altered_run: Alte
     rendered = next(row for row in rows if row["tensor"].endswith("rendered"))
     assert rendered["reason"] == "altered"
     assert "byte" in rendered["detail"]
+
+
+def test_the_self_test_catches_every_bug_that_this_run_can_have(toy_run: Path) -> None:
+    before = {path: path.read_bytes() for path in toy_run.rglob("*") if path.is_file()}
+    result = call("parity", toy_run, "--self-test", "--json")
+    assert result.exit_code == 0, result.output[-2000:]
+    document = json.loads(result.stdout)
+    trials = {trial["bug"]: trial for trial in document["trials"]}
+    assert document["passed"] and sum(trial["caught"] is True for trial in trials.values()) >= 20
+    assert [trial["bug"] for trial in trials.values() if trial["caught"] is False] == []
+    assert trials["rotary base"]["found"] == "layer 1"
+    assert trials["bias left out"] == {
+        "bug": "bias left out",
+        "caught": None,
+        "wanted": "",
+        "found": "",
+        "detail": "no biases",
+    }
+    assert {path: path.read_bytes() for path in toy_run.rglob("*") if path.is_file()} == before
+
+
+def test_a_gate_that_has_gone_blind_is_exit_3_and_names_what_it_missed(
+    toy_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from parity import self_test
+
+    monkeypatch.setattr(self_test, "numeric_trials", lambda asked: [])
+    assert call("parity", toy_run, "--self-test").exit_code == 0
+    monkeypatch.setattr(self_test, "bridge_results", lambda *places: [])
+    result = call("parity", toy_run, "--self-test")
+    assert result.exit_code == 3
+    assert "MISSED" in result.stdout and "epsilon of the norms doubled" in result.stderr
+    assert "2 planted bugs not caught" in result.stderr
 
 
 def initialiser(model: onnx.ModelProto, ending: str) -> onnx.TensorProto:

@@ -16,7 +16,7 @@ from converters.export import export_model
 from mlx_sentis.recipe import make_recipe
 from mlx_sentis.training import adapters
 from mlx_sentis.training.definitions import load_causal_lm
-from parity.a0 import backward_results, forward_results
+from parity.a0_compare import Sides, backward_results, forward_results
 from parity.budgets import load_budgets
 from parity.gate_request import GateRequest
 from parity.runners import mlx_gate, torch_gate
@@ -65,11 +65,11 @@ def test_gate_a0_passes_with_an_adapter(toy_model: Callable[[str], Path], tmp_pa
     for side, answer in (("mlx", mlx_gate.answer), ("torch", torch_gate.answer)):
         places = (str(base), str(tmp_path / "merged"), str(adapter))
         rows, out = made_rows(), str(tmp_path / f"{side}.npz")
-        answer(GateRequest(*places, rows, rows, 0, folder.config["vocab_size"], out).as_json())
+        answer(GateRequest(*places, rows, rows, 0, folder.config["vocab_size"], out=out).as_json())
         with np.load(out) as npz:
             answers.append(dict(npz))
-    budgets = load_budgets(model_type)
-    results = forward_results(*answers, 3, budgets)[0] + backward_results(*answers, 3, budgets)
+    budgets, sides = load_budgets(model_type), Sides.of(*answers)
+    results = forward_results(sides, 3, budgets).results + backward_results(sides, 3, budgets).results
     assert not [str(result) for result in results if not result.passed]
     modules = len(folder.architecture.linear_modules(folder.config))
     assert sum(result.tensor.startswith("backward model.layers") for result in results) == 3 * modules
