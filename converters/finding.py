@@ -51,3 +51,9 @@ class Finding:
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
+
+    def __str__(self) -> str:
+        """Return it on one line, for messages."""
+        return f"{self.severity} {self.id} at {self.node!r}: {self.what}" + (
+            f"; mend: {self.mend}" if self.mend else ""
+        )

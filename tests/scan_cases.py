@@ -287,6 +287,7 @@ CASES = [
          'y = Resize<mode="linear", keep_aspect_ratio_policy="stretch">(x, , , s)', IMAGE, opset=18,
          init="int64[4] s = {1,3,16,16}"),
     Case("ATTRIBUTE.UNKNOWN", "y = Relu<slope=0.1>(x)", "y = LeakyRelu<alpha=0.1>(x)"),
+    Case("ATTRIBUTE.TYPE", 'y = Softmax<axis="last">(x)', "y = Softmax<axis=-1>(x)"),
     Case("ATTRIBUTE.MISSING", "y = Concat(x, x)", "y = Concat<axis=0>(x, x)"),
     Case("ATTRIBUTE.AXIS", "y = Softmax<axis=3>(x)", "y = Softmax<axis=-2>(x)"),
     Case("CONSTANT.VALUE", 'y = Constant<value_string="a">()', "y = Constant<value_float=1.0>()"),

@@ -32,7 +32,8 @@ def made_in_memory() -> Iterator[tuple[str, bytes]]:
         warnings.simplefilter("ignore")  # the cases divide by zero on purpose
         cases = collect_testcases(None)
     for case in cases:
-        yield case.name, case.model.SerializeToString()
+        if case.model is not None:
+            yield case.name, case.model.SerializeToString()
 
 
 def on_disk() -> list[Path]:

@@ -17,6 +17,10 @@ SHOWN = 60
 def attribute_findings(place: Place, label: str) -> Iterator[Finding]:
     """Yield findings about a handled operator's attributes."""
     row = place.known.operators[place.node.op_type]
+    for attribute in place.node.attribute:
+        if attribute.name not in place.attributes:
+            shown = f"{place.node.op_type}.{attribute.name[:SHOWN]}"
+            yield place.known.finding("ATTRIBUTE.TYPE", label, shown)
     yield from _missing(place, label, row)
     yield from _ignored(place, label, row)
     yield from _modes(place, label, row)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from converters.facts import Facts
 from converters.finding import Finding
 from converters.onnx_file import byte_size
+from converters.scan.graphs import nodes_within
 from converters.scan.operators import SHOWN_NAME, label_of
-from converters.scan.view import nodes_within
 
 if TYPE_CHECKING:
     import onnx

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from converters.facts import Facts
 from converters.finding import Finding
 from converters.onnx_file import Skeleton, type_name
+from converters.scan.graphs import names_read, sorted_order
 from converters.scan.operators import SHOWN_NAME, label_of
-from converters.scan.view import View, names_read, sorted_order
+from converters.scan.view import View
 
 if TYPE_CHECKING:
     import onnx
@@ -61,10 +62,14 @@ def _inputs(view: View, known: Facts) -> Iterator[Finding]:
             yield known.finding("INPUT.TYPE", value.name[:SHOWN_NAME], name, what=what)
         sizes = value.type.tensor_type.shape.dim
         if any(dim.dim_value < 0 for dim in sizes):
-            yield known.finding("DIMS.NEGATIVE", value.name[:SHOWN_NAME], str([dim.dim_value for dim in sizes][:8]))
+            yield known.finding("DIMS.NEGATIVE", value.name[:SHOWN_NAME], _shown(sizes))
         names |= {dim.dim_param for dim in sizes if dim.dim_param}
     if len(names) > known["dimension_names"]:
         yield known.finding("DIMS.NAMES", "inputs", f"{len(names)} names of dimensions")
+
+
+def _shown(sizes: Iterable[Any]) -> str:
+    return str([dim.dim_value if dim.HasField("dim_value") else dim.dim_param or "?" for dim in sizes][:8])
 
 
 def _graph(view: View, known: Facts) -> Iterator[Finding]:

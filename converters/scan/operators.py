@@ -9,8 +9,9 @@ from converters.facts import Facts
 from converters.finding import Finding
 from converters.scan import checks as _registered  # noqa: F401  (registers the checks that rules name)
 from converters.scan.attributes import attribute_findings
+from converters.scan.graphs import graphs_in
 from converters.scan.predicates import holds
-from converters.scan.view import Place, View, graphs_in, inner_views
+from converters.scan.view import Place, View, inner_views
 
 if TYPE_CHECKING:
     import onnx
@@ -85,8 +86,8 @@ def _kinds_and_ranks(place: Place, label: str) -> Iterator[Finding]:
     row: dict[str, Any] = known.operators[node.op_type]
     kind, kinds = place.kind(0), row["kinds"]
     ruled = any(rule.id.endswith(".INT_INPUT") for rule in known.rules_of.get(node.op_type, ()))
-    makes_from_sizes = 0 in row.get("cpu_inputs", ())  # windows, Range: their kinds are those of the output
-    if kind and kind not in kinds and not ruled and not makes_from_sizes:
+    sizes_only = 0 in row.get("cpu_inputs", ()) or node.op_type.endswith("Like")  # kinds are those of the output
+    if kind and kind not in kinds and not ruled and not sizes_only:
         yield known.finding("OPERATOR.KIND", label, f"{node.op_type}, input 0 is {kind}, wanted {' or '.join(kinds)}")
     for position, ranks in row.get("ranks", {}).items():
         rank = place.rank(int(position))

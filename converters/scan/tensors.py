@@ -10,13 +10,14 @@ import numpy as np
 from converters.facts import Facts
 from converters.finding import Finding
 from converters.onnx_file import RAW_DATA, TYPED_FIELDS, Skeleton, byte_size, type_name
+from converters.scan.graphs import nodes_within
 from converters.scan.operators import SHOWN_NAME, label_of
-from converters.scan.view import View, array_of, data_fields, nodes_within
+from converters.scan.view import View, array_of, data_fields
 
 if TYPE_CHECKING:
     import onnx
 
-SENTINELS = (2**63 - 1, -(2**63), 2**63 - 2)  # "to the end" and the like
+SENTINELS = (2**63 - 1, 2**63 - 2, -(2**63), 1 - 2**63)  # "to the end" and the like
 BOUNDS = {("Slice", 1), ("Slice", 2)}  # inputs that are clamped to the axis by definition: starts and ends
 CARRYING = {"Concat", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Cast"}
 FOLLOWED_AT_MOST = 100
@@ -90,16 +91,19 @@ def _numbers(label: str, name: str, tensor: onnx.TensorProto, view: View, known:
     low, high = known["integer_range"]
     outside = values[(values < low) | (values > high)]
     if outside.size:
-        sentinels = bool(np.isin(outside, SENTINELS).all())
-        reader = _computes_with(view, name) if sentinels else "yes"
+        bounds, computing = _readers(view, name)
+        harmless = not computing and (bounds or bool(np.isin(outside, SENTINELS).all()))
         evidence = f"{outside.size} int64 values outside int32, the first {int(outside[0])}"
-        evidence += f", read by {reader}" if sentinels and reader else ""
-        yield known.finding("INT64.RANGE", label, evidence, sure=bool(reader))
+        evidence += f", read by {computing}" if computing else ""
+        yield known.finding("INT64.RANGE", label, evidence, sure=not harmless)
 
 
-def _computes_with(view: View, name: str) -> str:
-    """Return the operator that computes with a tensor, through those that only carry it; empty for bounds of slices."""
-    waiting, seen = [name], set[str]()
+def _readers(view: View, name: str) -> tuple[bool, str]:
+    """Tell whether a tensor is a bound of slices, and the operator that computes with it, empty for none.
+
+    Operators that only carry it are followed.
+    """
+    waiting, seen, bounds = [name], set[str](), False
     while waiting and len(seen) < FOLLOWED_AT_MOST:
         current = waiting.pop()
         if current in seen:
@@ -108,6 +112,8 @@ def _computes_with(view: View, name: str) -> str:
         for node, position in view.readers.get(current, ()):
             if node.op_type in CARRYING and (position == 0 or node.op_type == "Concat"):
                 waiting += node.output
-            elif (node.op_type, position) not in BOUNDS:
-                return node.op_type
-    return ""
+            elif (node.op_type, position) in BOUNDS:
+                bounds = True
+            else:
+                return bounds, node.op_type
+    return bounds, ""

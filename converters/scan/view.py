@@ -6,7 +6,7 @@ functions are not read, nodes are sorted. Where inference ends (an operator nobo
 
 from __future__ import annotations
 
-import heapq
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from converters.onnx_file import type_name
+from converters.scan.graphs import graphs_in, names_read, nodes_within, sorted_order
 
 if TYPE_CHECKING:
     import onnx
 
     from converters.facts import Facts
 
+FIELD_OF = {1: "f", 2: "i", 3: "s", 4: "t", 5: "g", 6: "floats", 7: "ints", 8: "strings", 9: "tensors", 10: "graphs"}
 OLDEST_INFERRED = 7  # older operators have no inference of their own
 
 
@@ -34,7 +36,7 @@ class View:
         types: tensor name to ONNX element type.
         dims: tensor name to sizes, None for one that is not known.
         makers: tensor name to the node that makes it.
-        readers: tensor name to (node, input position).
+        readers: tensor name to (node, input position); -1 for a node whose bodies read it.
     """
 
     graph: onnx.GraphProto
@@ -153,6 +155,8 @@ def _filled(view: View, typed: onnx.GraphProto) -> View:
         for position, name in enumerate(node.input):
             if name:
                 view.readers.setdefault(name, []).append((node, position))
+        for name in set(names_read(node)) - set(node.input):
+            view.readers.setdefault(name, []).append((node, -1))
     return view
 
 
@@ -179,59 +183,6 @@ def _inferred(model: onnx.ModelProto, known: Facts, opset: int) -> onnx.ModelPro
         return copy
 
 
-def graphs_in(attribute: onnx.AttributeProto) -> Iterator[onnx.GraphProto]:
-    """Yield the graphs that an attribute holds."""
-    if attribute.HasField("g"):
-        yield attribute.g
-    yield from attribute.graphs
-
-
-def nodes_within(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Yield every node of a graph, those of the graphs in its attributes included."""
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for inner in graphs_in(attribute):
-                yield from nodes_within(inner)
-
-
-def sorted_order(graph: onnx.GraphProto) -> list[int] | None:
-    """Return the nodes' indices so that each comes after those it reads, in the file's order where possible.
-
-    None where there is a cycle.
-    """
-    waits = _waits(graph)
-    readers: dict[int, list[int]] = {}
-    for reader, makers in enumerate(waits):
-        for maker in makers:
-            readers.setdefault(maker, []).append(reader)
-    ready = [index for index, makers in enumerate(waits) if not makers]
-    order: list[int] = []
-    while ready:
-        order.append(index := heapq.heappop(ready))
-        for reader in readers.get(index, ()):
-            waits[reader].discard(index)
-            if not waits[reader]:
-                heapq.heappush(ready, reader)
-    return order if len(order) == len(waits) else None
-
-
-def _waits(graph: onnx.GraphProto) -> list[set[int]]:
-    """Return for each node the nodes of the same graph it reads, through the graphs in its attributes too."""
-    made = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
-    return [{made[name] for name in names_read(node) if name in made} for node in graph.node]
-
-
-def names_read(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield the tensors that a node reads, and those that graphs in its attributes read from outside."""
-    yield from filter(None, node.input)
-    for attribute in node.attribute:
-        for graph in graphs_in(attribute):
-            own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
-            own |= {name for inner in graph.node for name in inner.output}
-            yield from (name for inner in graph.node for name in names_read(inner) if name not in own)
-
-
 @dataclass(frozen=True)
 class Place:
     """A node in its graph: what the predicates ask.
@@ -250,8 +201,9 @@ class Place:
 
     @cached_property
     def attributes(self) -> dict[str, Any]:
-        """Attribute name to value; text for bytes."""
-        return {attribute.name: attribute_value(attribute) for attribute in self.node.attribute}
+        """Attribute name to value, those without that are of another type than ONNX gives them."""
+        named = {a.name: attribute_value(self.node.op_type, a) for a in self.node.attribute}
+        return {name: value for name, value in named.items() if value is not None}
 
     def name(self, position: int) -> str:
         """Return an input's name, empty where it is not given."""
@@ -288,17 +240,28 @@ class Place:
         return None if value is None else [int(item) for item in value.reshape(-1)]
 
 
-def attribute_value(attribute: onnx.AttributeProto) -> Any:
-    """Return an attribute's value; bytes as text, None for a kind that ONNX does not know."""
+@functools.cache
+def attribute_types() -> dict[tuple[str, str], frozenset[int]]:
+    """Return (operator, attribute) to the types that ONNX gives it in any opset."""
     import onnx
 
-    try:
-        value = onnx.helper.get_attribute_value(attribute)
-    except ValueError:
+    types: dict[tuple[str, str], frozenset[int]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        for name, attribute in schema.attributes.items() if schema.domain == "" else ():
+            key = (schema.name, name)
+            types[key] = types.get(key, frozenset()) | {int(getattr(attribute.type, "value", 0))}
+    return types
+
+
+def attribute_value(op: str, attribute: onnx.AttributeProto) -> Any:
+    """Return an attribute's value, bytes as text; None where it has not the type that ONNX gives it."""
+    wanted = attribute_types().get((op, attribute.name), frozenset())
+    kind = attribute.type or next(iter(wanted), 0)  # the oldest files name no type
+    if kind not in FIELD_OF or (wanted and kind not in wanted):
         return None
+    value = getattr(attribute, FIELD_OF[kind])
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if isinstance(value, str | int | float) or hasattr(value, "ListFields"):
         return value
-    items = list(value)
-    return [item.decode("utf-8", "replace") if isinstance(item, bytes) else item for item in items]
+    return [item.decode("utf-8", "replace") if isinstance(item, bytes) else item for item in value]

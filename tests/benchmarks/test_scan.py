@@ -21,6 +21,7 @@ def test_the_figures_come_from_the_command_and_a_slow_one_misses_its_budget(monk
     monkeypatch.setattr(scan, "LARGE_BYTES", 1)
     monkeypatch.setattr(scan, "NODES", 16)
     monkeypatch.setattr(scan, "LARGE_SECONDS", -1.0)
+    monkeypatch.setattr(scan, "NODES_SECONDS", 1e9)
     found = scan.measure(asked(), [sys.executable, "-m", "cli"])
     assert [(row["nodes"], row["findings"]) for row in found.tables["files"].rows] == [(1, 0), (16, 0)]
     assert [budget.measure for budget in found.misses] == ["a file of 100 MB"]

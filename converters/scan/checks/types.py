@@ -21,7 +21,8 @@ def not_boolean(place: Place) -> Answer:
     value = place.value(0)
     if value is not None and bool(((value == 0) | (value == 1)).all()):
         return None
-    return Found(f"from {type_name(place.view.type(place.name(0)))}")
+    source = place.view.type(place.name(0))
+    return Found(f"from {type_name(source)}" if source else "")
 
 
 @check

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from scan_cases import graph
 
 from converters.finding import Finding
-from converters.scan.view import sorted_order
+from converters.scan.graphs import sorted_order
 
 
 def ids(findings: list[Finding]) -> list[str]:
@@ -69,14 +69,23 @@ def test_an_element_type_nobody_knows_is_a_finding(scanned):
     assert ids(found) == ["TENSOR.BYTES", "TENSOR.TYPE"] and "number 99" in found[1].what
 
 
-def test_a_sentinel_blocks_only_where_something_computes_with_it(scanned):
-    ends = with_tensor(numpy_helper.from_array(np.array([2**63 - 1]), "w"), "z = Unsqueeze(x) y = Slice(x, k, w)")
-    ends.graph.initializer.append(numpy_helper.from_array(np.array([0]), "k"))
-    (found,) = [f for f in scanned(ends) if f.id == "INT64.RANGE"]
-    assert found.severity == "warning"
-    least = np.array([-(2**63)])
-    (found,) = scanned(with_tensor(numpy_helper.from_array(least, "w"), "i = Cast<to=7>(x) y = Add(i, w)"))
-    assert (found.id, found.severity) == ("INT64.RANGE", "deviation") and "read by Add" in found.what
+@pytest.mark.parametrize(
+    "body, value, severity, reader",
+    [
+        ("y = Slice(x, k, w)", 2**63 - 1, "warning", ""),
+        ("y = Slice(x, k, w)", 2**40, "warning", ""),
+        ("c = Concat<axis=0>(w, k) u = Unsqueeze(c, k) y = Slice(x, k, u)", 1 - 2**63, "warning", ""),
+        ("y = Relu(x)", 2**63 - 1, "warning", ""),
+        ("y = Relu(x)", 2**40, "deviation", ""),
+        ("i = Cast<to=7>(x) y = Add(i, w)", -(2**63), "deviation", "read by Add"),
+        ("y = If(b) <then_branch = t () => (float p) { p = Gather(x, w) }>", 2**63 - 1, "deviation", "read by If"),
+    ],
+)
+def test_a_wide_integer_blocks_only_where_something_computes_with_it(scanned, body, value, severity, reader):
+    model = graph(body, "float[2,8] x, bool b", init="int64[1] k = {0}")
+    model.graph.initializer.append(numpy_helper.from_array(np.array([value]), "w"))
+    (found,) = [finding for finding in scanned(model) if finding.id == "INT64.RANGE"]
+    assert found.severity == severity and reader in found.what
 
 
 def test_integers_that_were_not_read_are_a_note(scanned, monkeypatch):
