@@ -14,6 +14,7 @@ from weights_bridge.errors import BudgetMissedError
 ALL = (
     "blas",
     "startup",
+    "scan",
     "prepare",
     "train",
     "adapters",

@@ -71,17 +71,23 @@ def swap(output: Output, run: Path, ungated: bool) -> None:
 @command("scan", examples=("scan onnx/model.onnx", "scan onnx/model.onnx --sentis 2.4 --json"))
 @click.argument("target", type=PATH)
 @SENTIS
-def scan(output: Output, target: Path, sentis: str) -> None:
+@click.option("--notes", is_flag=True, help="Add what costs time or a last digit only.")
+@click.option("--sarif", type=PATH, default=None, help="Also write a SARIF 2.1.0 file, for code scanning pages.")
+def scan(output: Output, target: Path, sentis: str, notes: bool, sarif: Path | None) -> None:
     """Say what Sentis will do with a file, a folder or a model directory; no weights are read."""
+    from converters.facts import facts
     from converters.scan import scan as findings_of
+    from converters.scan.report import sarif_document, text_of
 
-    findings = findings_of(target, sentis)
+    findings = findings_of(target, sentis, notes=notes)
     blocking = sum(finding.blocking for finding in findings)
-    lines = [f"{f.severity:<9} {f.id:<24} {f.node}\n          {f.what}\n          mend: {f.mend}" for f in findings]
-    count = f"{len(findings)} findings, {blocking} of them errors or silent deviations" if findings else "clean"
-    lines.append(f"{target}: {count} (Sentis {sentis})")
+    if sarif is not None:
+        from weights_bridge.files import write_json
+
+        write_json(sarif, sarif_document(findings, target, facts(sentis)))
+        output.story(f"{sarif}: {len(findings)} results")
     document = {"target": str(target), "sentis": sentis, "findings": [finding.as_json() for finding in findings]}
-    output.answer("scan", document | {"clean": not blocking}, "\n".join(lines))
+    output.answer("scan", document | {"clean": not blocking}, text_of(findings, target, sentis))
     if blocking:
         click.get_current_context().exit(BudgetMissedError.exit_code)
 

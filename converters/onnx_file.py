@@ -1,7 +1,9 @@
 """Reading an ONNX file without its weights: a walk over the protobuf wire format in a memory map.
 
-Field numbers are those of onnx.proto: ModelProto.graph 7; GraphProto.initializer 5; TensorProto.data_type 2,
-float_data 4, int32_data 5, int64_data 7, raw_data 9, double_data 10, uint64_data 11.
+Field numbers are those of onnx.proto: ModelProto.graph 7, training_info 20, functions 25; GraphProto.node 1,
+initializer 5, sparse_initializer 15; NodeProto.output 2, attribute 5; AttributeProto.t 5, g 6, tensors 10, graphs 11,
+sparse_tensor 22, sparse_tensors 23; FunctionProto.node 7; SparseTensorProto.values 1, indices 2;
+TensorProto.data_type 2, float_data 4, int32_data 5, int64_data 7, name 8, raw_data 9, double_data 10, uint64_data 11.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,30 +21,43 @@ if TYPE_CHECKING:
     import onnx
 
 LIMIT_BYTES = 2**31 - 1  # a protobuf message's own limit; Sentis' importer has it too
-KEPT_BYTES = 4096  # data of initialisers up to here is read: shapes, axes, scalars
+KEPT_BYTES = 4096  # data of tensors up to here is read: shapes, axes, scalars
 KEPT_INT64_BYTES = 1 << 24
-GRAPH, INITIALISER, RAW_DATA, DATA_TYPE = 7, 5, 9, 2
-DATA_FIELDS = {4, 5, 7, 9, 10, 11}
+GRAPH, INITIALISER, RAW_DATA, DATA_TYPE, TENSOR_NAME, NODE_OUTPUT = 7, 5, 9, 2, 8, 2
+TYPED_FIELDS = {4: "float_data", 5: "int32_data", 7: "int64_data", 10: "double_data", 11: "uint64_data"}
+DATA_FIELDS = {*TYPED_FIELDS, RAW_DATA}
 INT64 = 7
+DEEPEST = 100  # messages within each other, where protobuf itself ends
+DROPPED = 20  # ModelProto.training_info: a second graph, which nothing here reads
+INNER = {  # message -> field -> message that may hold a tensor
+    "model": {GRAPH: "graph", 25: "function"},
+    "function": {7: "node"},
+    "graph": {1: "node", INITIALISER: "tensor", 15: "sparse"},
+    "node": {5: "attribute"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
+    "sparse": {1: "tensor", 2: "tensor"},
+}
 
 
 @dataclass(frozen=True)
 class Skeleton:
-    """An ONNX file without the data of its large initialisers.
+    """An ONNX file without the data of its large tensors.
 
     Attributes:
-        model: the model; a large initialiser has name, dims and type only.
+        model: the model; a large tensor has name, dims and type only.
         data_fields: initialiser name to data field number to the bytes it takes in the file.
+        node_data: first output of a node with a large tensor to the same.
         file_bytes: size of the file.
     """
 
     model: onnx.ModelProto
     data_fields: dict[str, dict[int, int]]
+    node_data: dict[str, dict[int, int]]
     file_bytes: int
 
 
 def read_skeleton(path: Path) -> Skeleton:
-    """Read everything but the data of large initialisers.
+    """Read everything but the data of large tensors.
 
     Raises:
         StageError: missing, empty, a Git LFS pointer, a web page, cut short, or not an ONNX file.
@@ -51,10 +66,10 @@ def read_skeleton(path: Path) -> Skeleton:
     from google.protobuf.message import DecodeError
 
     size = _checked_size(path)
-    sizes: dict[str, dict[int, int]] = {}
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            light = b"".join(_without_data(data, sizes))
+            reader = _Reader(data)
+            light = reader.light("model", 0, len(data))
         model = onnx.ModelProto.FromString(light)
     except (DecodeError, _WireError) as error:
         hint = "the file is cut short or no ONNX model; fetch or write it again and compare the size"
@@ -63,23 +78,21 @@ def read_skeleton(path: Path) -> Skeleton:
         raise StageError(f"{path}: no graph in it ({size} bytes)", hint="give an .onnx model file")
     if (text := _not_utf8(model)) is not None:
         raise StageError(f"{path}: a name that is not UTF-8: {text!r}", hint="fetch or write the file again")
-    return Skeleton(model, sizes, size)
+    return Skeleton(model, reader.data_fields, reader.node_data, size)
 
 
 def _not_utf8(message: Any) -> bytes | None:
     """Return a text of a message that protobuf could not decode (it then hands out bytes), None for none."""
-    for field, value in message.ListFields():
-        if field.type not in (field.TYPE_STRING, field.TYPE_MESSAGE):
+    for described, value in message.ListFields():
+        if described.type not in (described.TYPE_STRING, described.TYPE_MESSAGE):
             continue
         values = [value] if isinstance(value, str | bytes) or hasattr(value, "ListFields") else value
-        if field.type == field.TYPE_STRING:
-            for item in values:
-                if isinstance(item, bytes):
-                    return item[:40]
-        elif field.type == field.TYPE_MESSAGE:
-            for item in values:
+        for item in values:
+            if described.type == described.TYPE_MESSAGE:
                 if (found := _not_utf8(item)) is not None:
                     return found
+            elif isinstance(item, bytes):
+                return item[:40]
     return None
 
 
@@ -139,38 +152,63 @@ def _fields(data: Any, at: int, end: int) -> Iterator[tuple[int, int, int, int]]
         at = stop
 
 
-def _without_data(data: Any, sizes: dict[str, dict[int, int]]) -> Iterator[bytes]:
-    for number, start, inner, stop in _fields(data, 0, len(data)):
-        if number == GRAPH:
-            graph = b"".join(_graph_without_data(data, inner, stop, sizes))
-            yield field_prefix(GRAPH, len(graph)) + graph
-        else:
-            yield data[start:stop]
+@dataclass
+class _Reader:
+    """Copies messages without the data of large tensors, and writes down what it left out."""
 
+    data: Any
+    data_fields: dict[str, dict[int, int]] = field(default_factory=dict)
+    node_data: dict[str, dict[int, int]] = field(default_factory=dict)
 
-def _graph_without_data(data: Any, at: int, end: int, sizes: dict[str, dict[int, int]]) -> Iterator[bytes]:
-    import onnx
+    def light(self, kind: str, at: int, end: int, owner: str = "", depth: int = 0) -> bytes:
+        """Return one message; `owner` is the first output of the node around it."""
+        if depth > DEEPEST:
+            raise _WireError(f"messages nested deeper than {DEEPEST} at byte {at}")
+        parts: list[bytes] = []
+        inner = INNER[kind]
+        for number, start, content, stop in _fields(self.data, at, end):
+            if kind == "model" and number == DROPPED:
+                continue
+            if kind == "node" and number == NODE_OUTPUT and not owner:
+                owner = self.data[content:stop].decode("utf-8", "replace")
+            told = kind == "graph" and number == INITIALISER and depth == 1  # its data's fields are written down
+            opened = told or (kind == "model" and number == GRAPH) or stop - content > KEPT_BYTES
+            if number not in inner or not opened:
+                parts.append(self.data[start:stop])
+            elif inner[number] == "tensor":
+                parts.append(self._tensor(number, content, stop, "" if told else owner or "?"))
+            else:
+                message = self.light(inner[number], content, stop, owner, depth + 1)
+                parts += (field_prefix(number, len(message)), message)
+        return b"".join(parts)
 
-    for number, start, inner, stop in _fields(data, at, end):
-        if number != INITIALISER:
-            yield data[start:stop]
-            continue
-        parts = list(_fields(data, inner, stop))
+    def _tensor(self, number: int, at: int, end: int, owner: str) -> bytes:
         lengths: dict[int, int] = {}
-        for n, _, i, e in parts:
+        parts = list(_fields(self.data, at, end))
+        name, types = "", []
+        for n, _, content, stop in parts:
             if n in DATA_FIELDS:
-                lengths[n] = lengths.get(n, 0) + e - i
-        length = sum(lengths.values())
-        types = [_varint(data, i, e)[0] for n, _, i, e in parts if n == DATA_TYPE]
-        keep = length <= (KEPT_INT64_BYTES if types == [INT64] else KEPT_BYTES)
-        tensor = b"".join(data[s:e] for n, s, _, e in parts if keep or n not in DATA_FIELDS)
-        sizes[onnx.TensorProto.FromString(tensor).name] = lengths
-        yield field_prefix(INITIALISER, len(tensor)) + tensor
+                lengths[n] = lengths.get(n, 0) + stop - content
+            elif n == TENSOR_NAME:
+                name = self.data[content:stop].decode("utf-8", "replace")
+            elif n == DATA_TYPE:
+                types.append(_varint(self.data, content, stop)[0])
+        keep = sum(lengths.values()) <= (KEPT_INT64_BYTES if types == [INT64] else KEPT_BYTES)
+        tensor = b"".join(self.data[s:e] for n, s, _, e in parts if keep or n not in DATA_FIELDS)
+        if owner:
+            self.node_data[owner] = lengths
+        else:
+            self.data_fields[name] = lengths
+        return field_prefix(number, len(tensor)) + tensor
 
 
-def field_prefix(field: int, length: int) -> bytes:
+def field_prefix(number: int, length: int) -> bytes:
     """Return the bytes before a length-delimited field's content: its key and its length."""
-    out, rest = bytearray([field << 3 | 2]), length
+    return _varint_bytes(number << 3 | 2) + _varint_bytes(length)
+
+
+def _varint_bytes(rest: int) -> bytes:
+    out = bytearray()
     while rest >= 0x80:
         out.append(rest & 0x7F | 0x80)
         rest >>= 7

@@ -15,11 +15,13 @@ from click.testing import CliRunner
 
 import cli
 from converters import families
+from converters.scan import rules_page
 from parity.report import verdict_rows
 from weights_bridge.files import read_json
 
 README = Path(__file__).resolve().parent.parent / "README.md"
 PICTURE = README.parent / "docs" / "demo-run.png"
+RULES = README.parent / "docs" / "sentis-rules.md"
 PLOTS = ("loss.png", "error_by_layer.png")
 PICTURE_WIDTH = 1800  # pixels, both plots
 WIDTH = "80"  # click wraps at the terminal's width
@@ -35,6 +37,7 @@ def main(run: Path | None = None) -> None:
     if new != text:
         README.write_text(new, encoding="utf-8")
     print("README.md:", "up to date" if new == text else "blocks renewed")
+    RULES.write_text(rules_page.page(), encoding="utf-8")
 
 
 def renewed(text: str) -> str:

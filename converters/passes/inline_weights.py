@@ -81,6 +81,6 @@ def _number(tensor: onnx.TensorProto, key: str, default: int = 0) -> int:
 PASS = Pass(
     "inline_weights",
     "Sentis ignores the offset of external tensors and reads their file front to back",
-    ("EXTERNAL.OFFSET", "EXTERNAL.DATA", "EXTERNAL.CONSTANT", "EXTERNAL.LENGTH"),
+    ("EXTERNAL.OFFSET", "EXTERNAL.DATA", "CONSTANT.EXTERNAL", "CONSTANTOFSHAPE.EXTERNAL", "EXTERNAL.LENGTH"),
     run,
 )

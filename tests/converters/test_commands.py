@@ -39,6 +39,17 @@ def test_scan_exits_0_when_clean_3_on_a_silent_deviation_and_1_when_unreadable(c
     assert gone.exit_code == 1 and gone.stdout == "" and gone.stderr.startswith("error: ")
 
 
+def test_scan_adds_notes_and_writes_sarif_when_asked(call, tmp_path):
+    text = '<ir_version: 10, opset_import: ["" : 18]> g (float[2] x) => (float[2] y) { y = Cast<to=10>(x) }'
+    path, sarif = tmp_path / "m.onnx", tmp_path / "scan.sarif"
+    path.write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    assert "clean" in call(commands.scan, path).stdout
+    found = call(commands.scan, path, "--notes", "--sarif", sarif)
+    assert found.exit_code == 0 and "CAST.FP16" in found.stdout
+    (run,) = json.loads(sarif.read_text())["runs"]
+    assert [(result["ruleId"], result["level"]) for result in run["results"]] == [("CAST.FP16", "note")]
+
+
 def test_fix_lists_its_passes_and_says_what_it_did(call, bad, tmp_path):
     listed = call(commands.fix, "--list")
     assert [line.split()[0] for line in listed.stdout.splitlines()] == [

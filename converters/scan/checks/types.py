@@ -1,0 +1,81 @@
+"""Checks about types: casts, and values that stand for truth."""
+
+from __future__ import annotations
+
+from converters.onnx_file import type_name
+from converters.scan.predicates import BOOL, TRUTHS, Answer, Found, carried_from, check
+from converters.scan.view import Place
+
+BITS = {"BOOL": 1, "UINT8": 8, "INT8": 8, "UINT16": 16, "INT16": 16}
+SHAPE_MAKERS = {"Shape", "Size"}
+SHAPE_READERS = {"Reshape": 1, "Expand": 1, "Slice": 1, "Tile": 1, "ConstantOfShape": 0, "Range": 0, "Resize": 3}
+FOLLOWED_AT_MOST = 200  # nodes looked at on the way back from one Cast
+
+
+@check
+def not_boolean(place: Place) -> Answer:
+    """A cast to BOOL of something that is neither BOOL nor made of comparisons."""
+    maker = carried_from(place, place.name(0))
+    if place.view.type(place.name(0)) == BOOL or (maker is not None and maker.op_type in TRUTHS):
+        return None
+    value = place.value(0)
+    if value is not None and bool(((value == 0) | (value == 1)).all()):
+        return None
+    source = place.view.type(place.name(0))
+    return Found(f"from {type_name(source)}" if source else "")
+
+
+@check
+def narrows(place: Place) -> Answer:
+    """A cast to fewer bits than the input has, or to other signs."""
+    source, target = place.view.type(place.name(0)), int(place.attributes["to"])
+    maker = carried_from(place, place.name(0))
+    if source == target or (maker is not None and maker.op_type in TRUTHS):
+        return None
+    name, wanted = type_name(source), type_name(target)
+    if BITS.get(name, 99) <= BITS.get(wanted, 32) and name.startswith(("U", "B")):
+        return None
+    return Found(f"from {name}" if source else "", sure=bool(source))
+
+
+@check
+def shape_arithmetic(place: Place) -> Answer:
+    """A cast of a float that is computed from sizes and goes back into a size."""
+    if place.kind(0) == "int":
+        return None
+    waiting, seen = [place.name(0)], set[str]()
+    while waiting and len(seen) < FOLLOWED_AT_MOST:
+        name = waiting.pop()
+        maker = place.view.maker(name)
+        if name in seen or maker is None:
+            continue
+        seen.add(name)
+        if maker.op_type in SHAPE_MAKERS:
+            return Found("sizes computed as floats") if _reaches_a_size(place) else None
+        waiting += maker.input
+    return None
+
+
+def _reaches_a_size(place: Place) -> bool:
+    waiting, seen = list(place.node.output), set[str]()
+    while waiting and len(seen) < FOLLOWED_AT_MOST:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        for reader, position in place.view.readers.get(name, ()):
+            if position >= SHAPE_READERS.get(reader.op_type, 99):
+                return True
+            waiting += reader.output
+    return False
+
+
+@check
+def training_dropout(place: Place) -> Answer:
+    """A Dropout of opset 12 or newer whose third input is true, or can be."""
+    if not place.name(2):
+        return None
+    value = place.value(2)
+    if value is None:
+        return Found("training_mode is computed", sure=False)
+    return Found("training_mode is true") if bool(value.any()) else None

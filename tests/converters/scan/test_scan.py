@@ -1,0 +1,165 @@
+"""What a scan answers as a whole: files, folders, directories, versions."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from scan_cases import graph
+
+from converters.facts import facts, versions
+from converters.finding import TAXONOMY, Finding
+from converters.scan import scan
+from mlx_sentis.demo.toy import write_toy_model
+from weights_bridge.errors import StageError
+
+
+def ids(findings: list[Finding]) -> list[str]:
+    return [finding.id for finding in findings]
+
+
+def test_a_clean_graph_has_no_findings(scanned):
+    assert scanned(graph("y = Relu(x)"), notes=True) == []
+
+
+@pytest.mark.parametrize(
+    "body, wanted, taxonomy",
+    [
+        ("y = com.acme.Whirl(x)", "OPERATOR.CONTRIB", "A"),
+        ("y = Sum(x)", "SUM.SINGLE_INPUT", "C"),
+        ("y = LayerNormalization(x, s)", "LAYERNORM.NO_BIAS", "A"),
+    ],
+)
+def test_a_finding_has_node_severity_class_effect_and_mend(scanned, body, wanted, taxonomy):
+    (found,) = scanned(graph(body, "float[2,8] x, float[8] s", 18))
+    assert (found.id, found.taxonomy, found.node, found.file) == (wanted, taxonomy, "y", "m.onnx")
+    assert found.blocking and found.what and found.mend
+
+
+def test_notes_are_told_only_when_asked(scanned):
+    model = graph("y = Cast<to=10>(x)")
+    assert scanned(model) == [] and ids(scanned(model, notes=True)) == ["CAST.FP16"]
+
+
+def test_what_only_may_happen_is_a_warning(scanned):
+    axis = "y = LayerNormalization<axis=1>(x, s, s)"
+    (known,) = scanned(graph(axis, "float[2,3,8] x, float[8] s", 18))
+    (unknown,) = scanned(graph(axis, "float[] x, float[8] s", 18))[1:]
+    assert (known.severity, unknown.severity) == ("deviation", "warning") and known.id == unknown.id
+
+
+def test_control_flow_is_found_and_its_bodies_are_searched(scanned):
+    model = graph(
+        """
+        c = Constant<value = bool {1}>()
+        y = If(c) <
+          then_branch = a () => (float[2,8] p) { p = Relu(x) },
+          else_branch = b () => (float[2,8] q) { q = com.microsoft.FastGelu(x) }
+        >
+    """,
+        opset=18,
+    )
+    found = scanned(model)
+    assert ids(found) == ["CONTROL_FLOW", "OPERATOR.CONTRIB", "TENSOR.TYPED_FIELD"]  # the parser stores bool as int32
+    assert found[0].taxonomy == "B" and found[1].node.startswith("If / ")
+
+
+def test_local_functions_are_found(scanned):
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 18, "local" : 1]>
+        g (float[2] x) => (float[2] y) { y = local.f(x) }
+        <domain: "local", opset_import: ["" : 18]> f (a) => (b) { b = Relu(a) }
+    """)
+    assert ids(scanned(model)) == ["FUNCTION.LOCAL"]
+
+
+def test_types_are_followed_through_the_graph(scanned):
+    body = "s = Shape(x) i = Identity(s) r = Relu(i) y = Add(x, r)"
+    found = scanned(graph(body))
+    assert [(f.id, f.node) for f in found] == [("ADD.MIXED", "y"), ("RELU.INT_INPUT", "r")]
+
+
+def test_types_are_followed_through_a_domain_that_sentis_ignores_and_nodes_out_of_order(scanned):
+    model = graph("r = Relu(i) i = com.microsoft.Pad(n, p) y = Identity(x)", "float[2] x, int32[2] n, int64[2] p")
+    assert "RELU.INT_INPUT" in ids(scanned(model))
+
+
+def test_versions_differ_where_their_facts_do(scanned):
+    model = graph("y = Swish<alpha=1.5>(x)")
+    assert ids(scanned(model, "2.4")) == ["SWISH.ALPHA"] == ids(scanned(model, "2.5")) and scanned(model, "2.6") == []
+    norm = graph("y = RMSNormalization(x, s)", "float[2,8] x, float[8] s")
+    assert ids(scanned(norm, "2.5")) == ["OPERATOR.UNSUPPORTED"] and scanned(norm, "2.6") == []
+    assert ids(scanned(graph("y = Relu(x)", opset=18), "2.4")) == ["OPSET.WINDOW"]
+    cubic = graph('y = GridSample<mode="bicubic">(x, g)', "float[1,3,8,8] x, float[1,4,4,2] g")
+    assert ids(scanned(cubic, "2.4")) == ["GRIDSAMPLE.CUBIC_CPU", "GRIDSAMPLE.CUBIC_GPU"]
+    assert ids(scanned(cubic, "2.6")) == ["GRIDSAMPLE.CUBIC_CPU"]
+    pool = graph("y = MaxPool<kernel_shape=[2,2,2]>(x)", "float[1,3,8,8,8] x")
+    assert ids(scanned(pool, "2.4")) == ["MAXPOOL.3D_GPU"] and scanned(pool, "2.5") == []
+
+
+def test_what_was_not_read_in_a_version_is_said_to_be_not_verified(scanned):
+    smallest = graph("y, i = TopK<largest=0>(x, k)", init="int64[1] k = {3}")
+    assert [scanned(smallest, version)[0].verified for version in ("2.4", "2.5", "2.6")] == [True, False, False]
+    doubled = graph("y = Sum(x)")
+    assert all(scanned(doubled, version)[0].verified for version in ("2.4", "2.5", "2.6"))
+
+
+def test_an_unknown_version_is_not_predicted():
+    with pytest.raises(StageError, match="not predicted") as caught:
+        facts("2.9")
+    assert all(version in caught.value.hint for version in versions()) and "2.6" in versions()
+
+
+def test_facts_are_complete_and_small():
+    from importlib import resources
+
+    known = facts("2.4")
+    assert len(known.operators) == 147 and len(known.not_handled) == 198
+    assert not set(known.operators) & {op for domain, op in known.not_handled if not domain}
+    assert set(facts("2.6").operators) - set(known.operators) == {"RMSNormalization"}
+    assert facts("2.6")["opset_window"] == [7, 25] and facts("2.5")["opset_window"] == [7, 15]
+    assert all(facts(version)["unknown"] and facts(version)["source"] for version in versions())
+    assert {rule.taxonomy for rule in known.rules.values()} == set(TAXONOMY)
+    files = list(resources.files("converters").joinpath("sentis").iterdir())
+    assert sum(len(file.read_bytes()) for file in files) < 100_000
+
+
+def test_a_model_directory_is_judged_without_its_weights(tmp_path):
+    folder = write_toy_model(tmp_path / "m", "qwen3")
+    assert scan(folder) == []
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "mamba"}))
+    assert ids(scan(folder)) == ["MODEL.ARCHITECTURE"]
+    (folder / "config.json").write_text(json.dumps(config | {"vocab_size": 2_000_000, "hidden_size": 512}))
+    assert ids(scan(folder)) == ["MODEL.SIZE", "MODEL.TENSORS"]
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "model.safetensors").unlink()
+    assert ids(scan(folder)) == ["MODEL.WEIGHTS"]
+
+
+def test_a_model_directory_that_holds_graphs_only_is_judged_by_these(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "onnx").mkdir()
+    (tmp_path / "onnx" / "model.onnx").write_bytes(graph("y = Sum(x)").SerializeToString())
+    (found,) = scan(tmp_path)
+    assert (found.id, found.file) == ("SUM.SINGLE_INPUT", "onnx/model.onnx")
+
+
+def test_a_folder_of_files_names_the_file_of_each_finding(tmp_path):
+    (tmp_path / "a.onnx").write_bytes(graph("y = Relu(x)").SerializeToString())
+    (tmp_path / "b.onnx").write_bytes(graph("y = Sum(x)").SerializeToString())
+    (finding,) = scan(tmp_path)
+    assert (finding.file, finding.node) == ("b.onnx", "y")
+    with pytest.raises(StageError, match="neither"):
+        (tmp_path / "empty").mkdir()
+        scan(tmp_path / "empty")
+
+
+def test_a_finding_names_the_passes_that_mend_it(scanned):
+    model = graph("y = Relu(x)")
+    model.graph.initializer.append(numpy_helper.from_array(np.array([2**40]), "w"))
+    (found,) = scanned(model)
+    assert found.passes == ("clamp_int64",)
