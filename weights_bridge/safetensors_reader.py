@@ -182,6 +182,8 @@ def _parsed(text: bytes) -> tuple[dict[str, Any], list[str]]:
 
 
 def _metadata(value: Any, faults: list[str]) -> dict[str, str]:
+    if value is None:  # what `mx.save_safetensors` writes without metadata
+        return {}
     if isinstance(value, dict) and all(isinstance(text, str) for text in value.values()):
         return value
     faults.append("__metadata__: wanted texts only")

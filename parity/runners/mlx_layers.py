@@ -20,7 +20,7 @@ def answer(request: dict[str, Any]) -> None:
     """Write an npz of what each layer makes of what `given` holds.
 
     Forward: reads `row{i}/hidden{k}` [T, H], k = 0 … n; writes `row{i}/hidden{k}` for k ≥ 1, computed by layer k − 1
-    from the given hidden state k − 1, `row{i}/hidden0` from the ids, and `row{i}/logits` from the given last one.
+    of the given hidden state k − 1, `row{i}/hidden0` of the ids, and `row{i}/logits` from the given last one.
     Backward: reads `trace/row{i}/hidden{k}` and `trace/row{i}/grad{k}`; writes `row{i}/grad{k}` [T, H], for k < n
     by layer k alone, for k = n by the head, and `grad/<adapter tensor>` by its layer alone.
     """

@@ -102,7 +102,8 @@ def test_a_model_without_template_is_refused_before_its_weights_are_looked_at(to
     words = ("prepare", tmp_path / "rows.jsonl", "--model", toy, "--out", tmp_path / "run")
     result = call(*words)
     assert result.exit_code == 1
-    assert "chat_template.jinja: no such file" in result.stderr and "--template FILE" in result.stderr
+    assert f"rows.jsonl:1: a conversation, and {toy} has no chat template" in result.stderr
+    assert "(chat_template.jinja)" in result.stderr and "--template FILE" in result.stderr
     own = tmp_path / "own.jinja"
     own.write_text(CHATML)
     assert call(*words, "--template", own).exit_code == 0

@@ -47,6 +47,11 @@ def test_every_type_comes_back_bit_by_bit(tmp_path: Path, name: str) -> None:
     assert found["none"].shape == (0, 3) and file.metadata == {"a": "b"}
 
 
+def test_mlx_writes_no_metadata_as_null(tmp_path: Path) -> None:
+    file = open_safetensors(written(tmp_path / "x.safetensors", {"__metadata__": None, "x": F32}, bytes(8)))
+    assert file.metadata == {} and [name for name, _ in file.tensors()] == ["x"]
+
+
 @pytest.mark.parametrize(
     ("header", "data", "fault"),
     [

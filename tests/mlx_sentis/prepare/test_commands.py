@@ -47,7 +47,7 @@ def test_prepare_writes_recipe_data_contract_and_a_manifest_that_holds(run: Path
 
 def test_prepare_answers_with_the_report_or_with_the_document(llama: Any, tmp_path: Path) -> None:
     words = ("npc-commands", "--model", llama.folder, "--out", tmp_path / "run", "--set", "data.seed=7")
-    assert "| train | 240 |" in call(prepare, *words).stdout
+    assert "| train | 300 |" in call(prepare, *words).stdout
     document = json.loads(call(prepare, *words, "--json").stdout)
     assert document["schema"] == "mlx-sentis/dataset/1"
     assert document["seed"] == 7

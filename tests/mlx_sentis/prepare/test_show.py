@@ -152,8 +152,8 @@ def test_a_terminal_gets_colours_and_a_file_none(run: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
-        (("--row", "0"), "--row takes 1 to 240"),
-        (("--row", "241"), "no row 241"),
+        (("--row", "0"), "--row takes 1 to 300"),
+        (("--row", "301"), "no row 301"),
         (("--split", "test"), "unknown split 'test'"),
     ],
 )

@@ -288,7 +288,7 @@ def test_an_unknown_source_lists_the_shipped_sets() -> None:
 def test_the_shipped_set_loads_by_name_with_its_tools() -> None:
     loaded = load_source("npc-commands", "system-block")
     assert {split: len(rows) for split, rows in loaded.splits.items()} == {
-        "train": 240,
+        "train": 300,
         "valid": 40,
         "calibration": 60,
         "holdout": 100,

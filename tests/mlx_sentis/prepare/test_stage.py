@@ -32,7 +32,7 @@ def test_the_shipped_set_is_prepared_for_both_templates(llama: Any, gemma: Any, 
         facts = prepare(model, "npc-commands", out)
         assert facts == read_json(out / "data" / "dataset.json")
         assert {split: one["rows"] for split, one in facts["splits"].items()} == {
-            "train": 240,
+            "train": 300,
             "valid": 40,
             "calibration": 60,
             "holdout": 100,
