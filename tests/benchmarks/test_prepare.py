@@ -33,6 +33,7 @@ def test_made_up_rows_are_the_same_each_time_all_different_and_some_almost_alike
     assert shapes == {(3, False): 240, (5, False): 80, (3, True): 80}
 
 
+@pytest.mark.slow
 def test_made_up_rows_go_through_the_whole_stage_with_figures(toy_model: Callable[[str], Path]) -> None:
     result = call("bench", "prepare", "--rows", 40, "--model", toy_model("llama"), "--json", "-q")
     assert result.exit_code == 0, result.stderr

@@ -24,6 +24,7 @@ def worst(report: dict[str, Any], direction: str, column: str) -> float:
     return min(level for level in levels if isinstance(level, float))
 
 
+@pytest.mark.slow
 def test_a_model_without_a_run_is_measured_with_a_made_adapter_of_the_asked_convention(
     toy_model: Callable[[str], Path], tmp_path: Path
 ) -> None:

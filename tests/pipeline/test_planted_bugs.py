@@ -142,6 +142,7 @@ def test_an_altered_template_byte_names_the_field_and_the_byte(altered_run: Alte
     assert "byte" in rendered["detail"]
 
 
+@pytest.mark.slow
 def test_the_self_test_catches_every_bug_that_this_run_can_have(toy_run: Path) -> None:
     before = {path: path.read_bytes() for path in toy_run.rglob("*") if path.is_file()}
     result = call("parity", toy_run, "--self-test", "--json")

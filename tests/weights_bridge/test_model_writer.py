@@ -60,6 +60,7 @@ def test_a_second_conversion_is_the_identity(toy_model: Callable[[str], Path], t
     assert contents(tmp_path / "once") == contents(tmp_path / "twice")
 
 
+@pytest.mark.slow
 def test_whispers_convolutions_are_turned_once(tmp_path: Path) -> None:
     import torch
     from transformers import WhisperConfig, WhisperForConditionalGeneration
@@ -213,6 +214,7 @@ def test_rounding_to_bf16_happens_once() -> None:
 # --- the command
 
 
+@pytest.mark.slow
 def test_the_command_converts_a_model_both_ways(toy_model: Callable[[str], Path], tmp_path: Path) -> None:
     there = call("bridge", toy_model("llama"), "--to", "mlx", "--out", tmp_path / "mlx", "--json")
     assert there.exit_code == 0, there.output
