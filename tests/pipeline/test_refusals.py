@@ -61,9 +61,7 @@ def full_disk() -> Iterator[Callable[[], None]]:
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-@pytest.mark.parametrize(
-    "stage", [pytest.param("export", marks=pytest.mark.slow), "train", "bridge", "swap", "fix"]
-)
+@pytest.mark.parametrize("stage", [pytest.param("export", marks=pytest.mark.slow), "train", "bridge", "swap", "fix"])
 def test_a_full_disk_in_a_stage_is_one_line_and_every_recorded_file_stays(
     altered_run: Alter, full_disk: Callable[[], None], capsys: pytest.CaptureFixture[str], stage: str
 ) -> None:
