@@ -9,9 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from click.testing import CliRunner, Result
 
 import cli
+from weights_bridge.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 FULL = "cannot be written: (the disk is full|File too large); nothing was changed"
@@ -53,3 +55,22 @@ def edit_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     document = json.loads(path.read_text(encoding="utf-8"))
     change(document)
     path.write_text(json.dumps(document, indent=2), encoding="utf-8")
+
+
+def write_moved(base: Path, path: Path, settings: Settings) -> None:
+    """Write an adapter, or all weights, whose values are not where they started."""
+    import mlx.core as mx
+
+    from mlx_sentis.training import adapters
+    from mlx_sentis.training.definitions import load_causal_lm
+    from weights_bridge.model_folder import open_model_folder
+
+    model = load_causal_lm(open_model_folder(base))
+    facts = adapters.prepare_training(model, settings)
+    rng = np.random.default_rng(4)
+    moved = []
+    for name, array in adapters.adapter_tensors(model).items():
+        noise = rng.standard_normal(array.shape).astype(np.float32)
+        moved.append((name, array * mx.array(1 + 0.1 * noise) + mx.array(0.03 * noise)))
+    model.network.load_weights(moved, strict=False)
+    adapters.save_adapter(path, model, facts)

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import write_moved
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from mlx_sentis.training import adapters
-from mlx_sentis.training.definitions import load_causal_lm
 from parity.a0_compare import Sides, backward_results, forward_results
 from parity.budgets import load_budgets
 from parity.gate_request import GateRequest
@@ -37,21 +36,6 @@ def rows(vocabulary: int = 400) -> list[dict[str, Any]]:
         ids = shared + rng.integers(0, vocabulary, tokens).tolist()
         made.append({"id": f"row-{number}", "ids": ids, "trained": [[len(ids) - 7, len(ids)]]})
     return made
-
-
-def write_moved(base: Path, path: Path, settings: Settings) -> None:
-    """Write an adapter, or all weights, whose values are not where they started."""
-    import mlx.core as mx
-
-    model = load_causal_lm(open_model_folder(base))
-    facts = adapters.prepare_training(model, settings)
-    rng = np.random.default_rng(4)
-    moved = []
-    for name, array in adapters.adapter_tensors(model).items():
-        noise = rng.standard_normal(array.shape).astype(np.float32)
-        moved.append((name, array * mx.array(1 + 0.1 * noise) + mx.array(0.03 * noise)))
-    model.network.load_weights(moved, strict=False)
-    adapters.save_adapter(path, model, facts)
 
 
 def measured(base: Path, adapter: Path, work: Path, *, for_torch: Path | None = None) -> list[GateResult]:

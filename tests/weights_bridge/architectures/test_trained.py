@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import edit_json
+from helpers import edit_json, write_moved
 
 from converters.export import export_model
 from mlx_sentis.recipe import make_recipe
-from mlx_sentis.training import adapters
 from mlx_sentis.training.definitions import load_causal_lm
 from parity.a0_compare import Sides, backward_results, forward_results
 from parity.budgets import load_budgets
@@ -27,21 +26,6 @@ from weights_bridge.model_folder import open_model_folder
 from weights_bridge.settings import AdapterSettings, ExportSettings, Settings
 
 TRAINED = ("mistral", "smollm3", "phi3")
-
-
-def moved_adapter(base: Path, path: Path) -> None:
-    """Write a DoRA whose tensors are not where they started."""
-    import mlx.core as mx
-
-    model = load_causal_lm(open_model_folder(base))
-    facts = adapters.prepare_training(model, Settings(adapter=AdapterSettings("dora", 4, 8.0)))
-    rng = np.random.default_rng(4)
-    moved = []
-    for name, array in adapters.adapter_tensors(model).items():
-        noise = rng.standard_normal(array.shape).astype(np.float32)
-        moved.append((name, array * mx.array(1 + 0.1 * noise) + mx.array(0.03 * noise)))
-    model.network.load_weights(moved, strict=False)
-    adapters.save_adapter(path, model, facts)
 
 
 def made_rows() -> list[dict[str, Any]]:
@@ -58,7 +42,7 @@ def made_rows() -> list[dict[str, Any]]:
 @pytest.mark.parametrize("model_type", TRAINED)
 def test_gate_a0_passes_with_an_adapter(toy_model: Callable[[str], Path], tmp_path: Path, model_type: str) -> None:
     base, adapter = toy_model(model_type), tmp_path / "a.safetensors"
-    moved_adapter(base, adapter)
+    write_moved(base, adapter, Settings(adapter=AdapterSettings("dora", 4, 8.0)))
     folder = open_model_folder(base)
     write_merged(folder, read_adapter(adapter), tmp_path / "merged", [2])
     answers = []
