@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mlx_sentis.blas import waiting
+from mlx_sentis.blas import for_children
 from weights_bridge.errors import BudgetMissedError, StageError
 
 NO_BARS = {"TQDM_DISABLE": "1"}  # any value disables, "0" too: stages that show bars must not have it
@@ -26,7 +26,7 @@ def environment() -> dict[str, str]:
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     quiet = {"TRANSFORMERS_NO_ADVISORY_WARNINGS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
     return (
-        waiting(os.environ)
+        for_children(os.environ)
         | os.environ
         | {"PYTHONPATH": os.pathsep.join(paths), "TOKENIZERS_PARALLELISM": "false"}
         | quiet

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
-from mlx_sentis.blas import waiting
+from mlx_sentis.blas import for_children
 from mlx_sentis.training.certificate_child import REFUSED
 from mlx_sentis.training.checkpoints import STATE, STATE_ARRAYS
 from mlx_sentis.training.plan import plan_updates, require_trainable
@@ -256,7 +256,7 @@ class Bench:
         self.say(f"{name}: {'resuming' if resume else 'training'}{f' until {place} of update {at}' if place else ''}")
         words = [sys.executable, "-m", "mlx_sentis.training.certificate_child", str(file)]
         paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        environment = waiting(os.environ) | os.environ | {"PYTHONPATH": paths}
+        environment = for_children(os.environ) | os.environ | {"PYTHONPATH": paths}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.Popen(words, env=environment, text=True, **pipes)  # type: ignore[call-overload]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from mlx_sentis import blas
+from parity.children import environment
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,6 +47,31 @@ def test_the_products_of_the_interposed_blas_are_right() -> None:
 def test_threads_spin_a_little_unless_the_user_has_said_how_they_wait() -> None:
     assert blas.waiting({}) == {"GOMP_SPINCOUNT": "2000"}
     assert blas.waiting({"OMP_WAIT_POLICY": "ACTIVE"}) == blas.waiting({"GOMP_SPINCOUNT": "7"}) == {}
+
+
+def test_children_get_huge_pages_unless_the_user_has_set_glibc(monkeypatch: pytest.MonkeyPatch) -> None:
+    spinning, pages = {"GOMP_SPINCOUNT": "2000"}, {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert blas.for_children({}) == spinning | pages
+    assert blas.for_children({"GLIBC_TUNABLES": "glibc.malloc.check=1"}) == spinning
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert blas.for_children({}) == spinning
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux's own file says which pages a process has")
+def test_a_child_s_arrays_lie_in_huge_pages() -> None:
+    """Read from the kernel: VmFlags has `hg` where madvise asked for huge pages."""
+    code = (
+        "import mlx.core as mx; kept = mx.zeros((64, 1024, 1024)); mx.eval(kept); "
+        "print(open('/proc/self/smaps').read().count(' hg'))"
+    )
+    command = [sys.executable, "-c", code]
+    plain, tuned = (
+        int(subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout)
+        for env in ({**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=0"}, environment())
+    )
+    assert plain == 0
+    assert tuned > 0
 
 
 def test_after_mlx_is_imported_it_is_too_late_and_said_so() -> None:
