@@ -1,4 +1,4 @@
-"""The converters' commands: export, swap, scan, fix, families. They parse, call and print."""
+"""The converters' commands: export, swap, scan, explain, fix, families. They parse, call and print."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ SENTIS = click.option("--sentis", default="2.6", show_default=True, help="Packag
 @click.option("--opset", type=int, default=18, show_default=True, help="ONNX opset to write.")
 @click.option("--dtype", default="fp32", show_default=True, help="fp32, or fp16 weights with fp32 arithmetic.")
 @click.option("--batch", default="1", show_default=True, help="1, or dynamic.")
+@click.option("--argmax", is_flag=True, help="Also put out the next token's id, so that logits can stay on the device.")
 @click.option("--name", default="base.onnx", show_default=True, help="Name of the file.")
 @SENTIS
 def export(
@@ -36,6 +37,7 @@ def export(
     opset: int,
     dtype: str,
     batch: str,
+    argmax: bool,
     name: str,
     sentis: str,
 ) -> None:
@@ -44,7 +46,7 @@ def export(
     from weights_bridge.model_folder import open_model_folder
 
     flags = (f"export.opset={opset}", f'export.dtype="{dtype}"', f'export.batch="{batch}"', f'export.sentis="{sentis}"')
-    settings = resolve(overrides=flags).settings.export
+    settings = resolve(overrides=(*flags, f"export.argmax={str(argmax).lower()}")).settings.export
     known = open_model_folder(model).architecture
     if family is not None and family != known.family:
         raise StageError(f"{model}: family {known.family}, asked for {family}", hint="`mlx-sentis families` lists them")
@@ -53,7 +55,13 @@ def export(
     size = (out / name).stat().st_size
     facts = {key: contract[key] for key in ("family", "architecture", "opset", "dtype", "batch", "topology_sha256")}
     document = {"model": str(out / name), "contract": str(out / "contract.json"), "bytes": size} | facts
-    output.answer("export", document, f"{out / name}: {size / 1e6:.1f} MB, opset {contract['opset']}, {dtype}")
+    text = f"{out / name}: {size / 1e6:.1f} MB, opset {contract['opset']}, {dtype}"
+    if dtype == "fp16":
+        from converters.explain import HALF
+
+        document["half_weights"] = HALF
+        text += f"\nfp16 weights: {HALF}"
+    output.answer("export", document, text)
 
 
 @command("swap", examples=("swap runs/npc", "swap runs/npc --ungated"))
@@ -89,6 +97,19 @@ def scan(output: Output, target: Path, sentis: str, notes: bool, sarif: Path | N
     document = {"target": str(target), "sentis": sentis, "findings": [finding.as_json() for finding in findings]}
     output.answer("scan", document | {"clean": not blocking}, text_of(findings, target, sentis))
     if blocking:
+        click.get_current_context().exit(BudgetMissedError.exit_code)
+
+
+@command("explain", examples=("explain onnx/base.onnx", "explain onnx/base.onnx --sentis 2.4 --json"))
+@click.argument("model", type=PATH)
+@SENTIS
+def explain(output: Output, model: Path, sentis: str) -> None:
+    """Say which layers Sentis makes of a model: what it fuses, and what it nearly fuses and why not."""
+    from converters.explain import explain as explanation_of
+
+    found = explanation_of(model, sentis)
+    output.answer("explain", found.as_json(), str(found))
+    if found.prediction.not_predicted:
         click.get_current_context().exit(BudgetMissedError.exit_code)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from converters import families, onnx_file, onnx_writer
 from converters.assembly import Assembly
 from converters.families import causal_lm
+from converters.tidy import INT32_MAX
 from converters.tracing import trace
 from converters.weights import check_fit, fill, store_as_fp16
 from weights_bridge.errors import StageError
@@ -99,7 +100,9 @@ def assemble(
         )
     (hidden,) = assembly.instantiate(fragments["norm"], "norm.", {"hidden": hidden}, shapes)
     add_head(assembly, folder, hidden, shapes)
-    inputs, outputs = causal_lm.io(folder, settings.batch)
+    if settings.argmax:
+        add_argmax(assembly)
+    inputs, outputs = causal_lm.io(folder, settings.batch, argmax=settings.argmax)
     return assembly.model(inputs, outputs, prelude.opset, prelude.ir_version), assembly
 
 
@@ -126,6 +129,13 @@ def add_head(assembly: Assembly, folder: ModelFolder, hidden: str, shapes: dict[
         assembly.node("Shape", ["input_ids"], ["head.sizes"], name="head.sizes")
         (shape,) = assembly.node("Concat", ["head.sizes", last], ["head.shape"], name="head.shape", axis=0)
     assembly.node("Reshape", ["head.product", shape], ["logits"], name="logits")
+
+
+def add_argmax(assembly: Assembly) -> None:
+    """Add the id of the last row's largest logit [B, 1]; both runtimes take the first at a tie."""
+    last, end, axis = (assembly.constant(np.array([number], np.int64)) for number in (-1, INT32_MAX, 1))
+    assembly.node("Slice", ["logits", last, end, axis], ["logits.last"], name="logits.last")
+    assembly.node("ArgMax", ["logits.last"], [causal_lm.NEXT_TOKEN], name=causal_lm.NEXT_TOKEN, axis=2, keepdims=0)
 
 
 def read_back(path: Path, contract: dict[str, Any]) -> None:

@@ -29,6 +29,7 @@ def tidy(model: Any, weight_names: list[str]) -> dict[str, tuple[str, str]]:
     onnxscript.optimizer.optimize(model)
     constants_to_initialisers(graph)
     shorten_expand_shapes(graph)
+    constant_reshape_shapes(graph)
     reciprocals_to_quotients(graph)
     scales_first(graph, set(weights))
     reshapes_without_allowzero(graph)
@@ -124,6 +125,30 @@ def _same_size(a: Any, b: Any) -> bool:
     if isinstance(a, int) or isinstance(b, int):
         return isinstance(a, int) and isinstance(b, int) and a == b
     return a.value is not None and a.value == b.value
+
+
+def constant_reshape_shapes(graph: Any) -> int:
+    """Replace the computed shape of a Reshape by constants: 0 keeps a size, -1 stands for the one that is not known.
+
+    Fires only where at most one output size is neither a number nor the input's own at the same place.
+    """
+    changed = 0
+    for node in [node for node in graph if node.op_type == "Reshape"]:
+        source, target = node.inputs[0].shape, node.outputs[0].shape
+        if node.inputs[1].const_value is not None or source is None or target is None or 0 in list(target):
+            continue
+        sizes = [_asked_size(source[at] if at < len(source) else None, size) for at, size in enumerate(target)]
+        if sizes.count(-1) <= 1:
+            node.replace_input_with(1, constant(graph, np.array(sizes, np.int64)))
+            node.attributes.pop("allowzero", None)
+            changed += 1
+    return changed
+
+
+def _asked_size(before: Any, after: Any) -> int:
+    if isinstance(after, int):
+        return after
+    return 0 if before is not None and _same_size(before, after) else -1
 
 
 def reciprocals_to_quotients(graph: Any) -> int:

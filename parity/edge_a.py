@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from parity.fixtures import Fixture, choose_fixtures, greedy_prompts, read_fixture, write_fixtures
 from parity.greedy import compare_greedy
 from parity.localiser import localise, place_of
+from parity.runners.decoder_io import asked_outputs
 from weights_bridge.compare import Array, GateReport, GateResult, compare_sets
 from weights_bridge.errors import StageError
 
@@ -65,7 +66,7 @@ def measure_edge_a(
     fixtures = choose_fixtures(rows, settings.parity.fixture_rows, contract)
     stored = contract["dtype"]
     torch_model = TorchCausalLM(original, stored)
-    wanted = [torch_model.forward(fixture.ids).graph_outputs() for fixture in fixtures]
+    wanted = [asked_outputs(torch_model.forward(fixture.ids).graph_outputs(), contract) for fixture in fixtures]
     if fixtures_to is not None:
         write_fixtures(fixtures_to, fixtures, wanted, contract)
     window = contract["constants"].get("sliding_window")

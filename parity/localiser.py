@@ -9,8 +9,6 @@ sides lay out differently (a norm per head) is left out: it is bracketed by its 
 from __future__ import annotations
 
 import re
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from parity.runners.decoder_io import asked_outputs
 from weights_bridge.compare import Array, GateResult, compare
 
 if TYPE_CHECKING:
@@ -74,8 +73,8 @@ def localise(
 
     graph = read_skeleton(onnx).model.graph
     probes = find_probes(graph, contract)
-    modules = [probe.module for probe in probes if not probe.module.startswith(("present.", "logits"))]
-    wanted = original.module_outputs(ids, modules) | original.forward(ids).graph_outputs()
+    outputs = asked_outputs(original.forward(ids).graph_outputs(), contract)
+    wanted = original.module_outputs(ids, [p.module for p in probes if p.module not in outputs]) | outputs
     found = _run_with(onnx, contract, ids, [probe.tensor for probe in probes])
     results = [
         compare(probe.module, wanted[probe.module], found[probe.tensor], budget_db, where=place_of(probe.module))
@@ -129,26 +128,11 @@ def _product_of(name: str, bias: str | None, readers: dict[str, list[tuple[int, 
 
 
 def _run_with(onnx: Path, contract: Mapping[str, Any], ids: Sequence[int], tensors: Sequence[str]) -> dict[str, Array]:
-    """Run a copy of a graph that also puts out the named tensors, unoptimised.
-
-    Two serialised messages one after the other are, to protobuf, one message with their lists joined: the extra
-    outputs are appended to the file, and no weight passes through Python.
-    """
-    from onnx import GraphProto, ModelProto, ValueInfoProto
-
-    from converters.ort_session import open_session
+    """Run a graph that also puts out the named tensors, unoptimised."""
+    from converters.divergence import values_of
     from parity.runners.decoder_io import empty_cache, prefill_inputs
 
-    with tempfile.TemporaryDirectory() as folder:
-        probed = Path(folder) / "probed.onnx"
-        shutil.copyfile(onnx, probed)
-        known = {"logits"} | {name for name in tensors if name.startswith("present.")}
-        extra = [ValueInfoProto(name=name) for name in dict.fromkeys(tensors) if name not in known]
-        with probed.open("ab") as file:
-            file.write(ModelProto(graph=GraphProto(output=extra)).SerializeToString())
-        session = open_session(probed, "off")
-        feed = prefill_inputs(ids, 0, contract) | empty_cache(contract)
-        return dict(zip(tensors, session.run(list(tensors), feed), strict=True))
+    return values_of(onnx, tensors, prefill_inputs(ids, 0, contract) | empty_cache(contract))
 
 
 def _first_miss(

@@ -14,7 +14,16 @@ from helpers import call, edit_json
 
 import cli
 
-GROUP_COMMANDS = ["models list", "models get"]
+GRAPH_COMMANDS = ["info", "extract", "cut", "fix-shape", "rename-io", "inline", "inject-kv"]
+GROUP_COMMANDS = ["models list", "models get", *(f"graph {name}" for name in GRAPH_COMMANDS)]
+GRAPH_FLAGS = {
+    "extract": ["--to", "y"],
+    "cut": [],
+    "fix-shape": ["--size", "b=1"],
+    "rename-io": ["--name", "x=y"],
+    "inline": [],
+    "inject-kv": [],
+}
 NAMES = [*cli.COMMANDS, *GROUP_COMMANDS]
 
 
@@ -93,6 +102,8 @@ def test_no_command_at_all_shows_the_help() -> None:
         ["train", "--data", "x", "--out", "y", "--progress", "loud"],
         ["scan", "a", "b"],
         ["models", "get"],
+        ["graph", "cut", "m.onnx"],
+        ["graph", "extract", "m.onnx", "--out", "part.onnx"],
         ["run", "--colour"],
     ],
 )
@@ -120,6 +131,9 @@ def test_wrong_use_is_exit_2_and_touches_nothing(
         ["swap", "gone"],
         ["scan", "gone.onnx"],
         ["fix", "gone.onnx", "--out", "out.onnx"],
+        ["explain", "gone.onnx"],
+        *(["graph", name, "gone.onnx", *flags, "--out", "out.onnx"] for name, flags in GRAPH_FLAGS.items()),
+        ["graph", "info", "gone.onnx"],
         ["parity", "gone"],
         ["eval", "gone"],
         ["run", "gone.toml"],

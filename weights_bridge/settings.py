@@ -119,6 +119,7 @@ class ExportSettings:
     dtype: Literal["fp32", "fp16"] = "fp32"
     batch: Literal["1", "dynamic"] = "1"
     sentis: Literal["2.4", "2.5", "2.6"] = "2.6"
+    argmax: bool = False  # also put out the likeliest next token's id: logits need not leave the device
 
 
 @dataclass

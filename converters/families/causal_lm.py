@@ -7,6 +7,7 @@ Legend: `B` rows (1 unless `batch` is dynamic), `query` new tokens, `past` cache
     attention_mask, sliding_attention_mask [B, 1, query, total]  float32, 0 where a token may look, MASKED where not
     past_key_values.{i}.key|value          [B, K, past, D]       float32, past may be 0
     logits                                 [B, query, V]         float32
+    next_token (where asked for)           [B, 1]                int64, argmax of the last row, the first at a tie
     present.{i}.key|value                  [B, K, total, D]      float32
 
 Every cache is a full one, also where a layer slides: the mask input alone decides what a layer sees.
@@ -26,6 +27,7 @@ MASKED = -1e9  # finite: a row of -inf alone gives 0/0 in Softmax, in Sentis as 
 MASK_OF_KIND = {"full_attention": "attention_mask", "sliding_attention": "sliding_attention_mask"}
 TABLE = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
+NEXT_TOKEN = "next_token"
 
 
 def constants(folder: ModelFolder) -> dict[str, Any]:
@@ -64,7 +66,9 @@ def kinds_of(folder: ModelFolder) -> list[str]:
     return [kind for kind in MASK_OF_KIND if kind in found]
 
 
-def io(folder: ModelFolder, batch: str = "1") -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def io(
+    folder: ModelFolder, batch: str = "1", *, argmax: bool = False
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the graph's inputs and outputs: `{"name", "dtype", "shape"}`, dynamic sizes as names."""
     known = constants(folder)
     rows: int | str = 1 if batch == "1" else "batch"
@@ -79,12 +83,13 @@ def io(folder: ModelFolder, batch: str = "1") -> tuple[list[dict[str, Any]], lis
     masks = [entry(MASK_OF_KIND[kind], "float32", 1, "query", "total") for kind in kinds_of(folder)]
     inputs = [entry("input_ids", "int64", "query"), entry("position_ids", "int64", "query"), *masks]
     outputs = [entry("logits", "float32", "query", known["vocab"]), *caches("present", "total")]
+    outputs += [entry(NEXT_TOKEN, "int64", 1)] if argmax else []
     return inputs + caches("past_key_values", "past"), outputs
 
 
 def contract(folder: ModelFolder, settings: ExportSettings) -> dict[str, Any]:
     """Return contract.json without `initialisers` and `topology_sha256`, which the written graph decides."""
-    inputs, outputs = io(folder, settings.batch)
+    inputs, outputs = io(folder, settings.batch, argmax=settings.argmax)
     return {
         "schema": SCHEMA,
         "family": "causal_lm",

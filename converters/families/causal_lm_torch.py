@@ -1,7 +1,8 @@
 """The pieces of a decoder that are traced: prelude, one layer per kind, final norm. Imports torch at the top.
 
-The classes are transformers' own, with eager attention; only the cache is ours, a plain concatenation, because
-`DynamicCache(config=…)` truncates sliding layers and carries Python state through the trace.
+The classes are transformers' own. Ours are the cache, a plain concatenation, because `DynamicCache(config=…)` truncates
+sliding layers and carries Python state through the trace, and attention, which is the eager one without its copies of
+grouped keys and values.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from converters.families import causal_lm
+from converters.families.grouped_attention import NAME as GROUPED
 from weights_bridge.errors import StageError
 from weights_bridge.model_folder import ModelFolder, layer_kinds
 
@@ -126,7 +128,7 @@ def pieces(folder: ModelFolder) -> list[Piece]:
     config = reduced_config(folder)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        whole = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
+        whole = AutoModelForCausalLM.from_config(config, attn_implementation=GROUPED, dtype=torch.float32)
     whole.eval().requires_grad_(False)
     kinds, known = causal_lm.kinds_of(folder), causal_lm.constants(folder)
     width = known["head_dim"]

@@ -35,6 +35,7 @@ class View:
         outer: the view of the graph around it, None for the model's own.
         types: tensor name to ONNX element type.
         dims: tensor name to sizes, None for one that is not known.
+        sizes: the same with the names that sizes bear.
         makers: tensor name to the node that makes it.
         readers: tensor name to (node, input position); -1 for a node whose bodies read it.
     """
@@ -43,6 +44,7 @@ class View:
     outer: View | None = None
     types: dict[str, int] = field(default_factory=dict)
     dims: dict[str, tuple[int | None, ...]] = field(default_factory=dict)
+    sizes: dict[str, tuple[int | str | None, ...]] = field(default_factory=dict)
     makers: dict[str, onnx.NodeProto] = field(default_factory=dict)
     readers: dict[str, list[tuple[onnx.NodeProto, int]]] = field(default_factory=dict)
     _values: dict[str, Any] = field(default_factory=dict)
@@ -147,8 +149,11 @@ def _filled(view: View, typed: onnx.GraphProto) -> View:
         if tensor.HasField("shape"):
             sizes = (dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim)
             view.dims[value.name] = tuple(None if size is None or size < 0 else size for size in sizes)
+            pairs = zip(view.dims[value.name], tensor.shape.dim, strict=True)
+            view.sizes[value.name] = tuple(dim.dim_param or None if size is None else size for size, dim in pairs)
     for tensor in view.graph.initializer:
         view.types[tensor.name], view.dims[tensor.name] = tensor.data_type, tuple(tensor.dims)
+        view.sizes[tensor.name] = tuple(tensor.dims)
     for node in view.graph.node:
         for name in filter(None, node.output):
             view.makers.setdefault(name, node)

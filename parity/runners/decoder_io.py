@@ -13,6 +13,7 @@ import numpy as np
 from weights_bridge.compare import Array
 from weights_bridge.errors import StageError, all_at_once
 
+NEXT_TOKEN = "next_token"
 MASKED = -1e9  # what contracts say too; finite, because infinity turns a fully masked row into NaN
 
 
@@ -70,6 +71,13 @@ def empty_cache(contract: Mapping[str, Any]) -> dict[str, Array]:
     return {name: np.zeros(shape, np.float32) for name, _ in cache_names(constants["layers"])}
 
 
+def asked_outputs(outputs: Mapping[str, Array], contract: Mapping[str, Any]) -> dict[str, Array]:
+    """Return the original's outputs with the next token's id [1, 1] where the graph puts that out too."""
+    if not any(row["name"] == NEXT_TOKEN for row in contract.get("outputs", ())):
+        return dict(outputs)
+    return dict(outputs) | {NEXT_TOKEN: outputs["logits"][:, -1:].argmax(axis=2)}
+
+
 def check_ids(ids: Sequence[int], vocab: int) -> None:
     """Require at least one id and every id within the vocabulary: graphs wrap negative ids without a word.
 
@@ -101,6 +109,7 @@ def check_signature(inputs: Sequence[str], outputs: Sequence[str], contract: Map
     layers = contract["constants"]["layers"]
     wanted_in = {"input_ids", "position_ids", *contract["masks"], *(past for past, _ in cache_names(layers))}
     wanted_out = {"logits", *(present for _, present in cache_names(layers))}
+    wanted_out |= {row["name"] for row in contract.get("outputs", ())}
     faults = []
     for side, found, wanted in (("input", set(inputs), wanted_in), ("output", set(outputs), wanted_out)):
         faults += [f"{side} {name}: missing" for name in wanted - found]

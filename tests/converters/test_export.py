@@ -183,3 +183,26 @@ def test_a_planted_wrong_rotary_base_shows_beyond_the_first_tokens(exported, ref
     onnx.save(model, tmp_path / "broken.onnx")
     wanted = reference_logits(made.model, prompt)
     assert psnr_db(wanted, made.logits(prompt, [70], file=tmp_path / "broken.onnx")) < 60
+
+
+def test_grouped_keys_are_never_repeated(exported):
+    for model_type in ("llama", "gemma3_text"):
+        made = exported(model_type)
+        constants = made.contract["constants"]
+        assert constants["heads"] > constants["kv_heads"]  # the toy has groups at all
+        assert not any(node.op_type == "Expand" for node in onnx_file.read_skeleton(made.onnx).model.graph.node)
+
+
+def test_the_next_tokens_id_comes_out_where_asked_for(exported, prompt):
+    made = exported("llama", argmax=True)
+    assert made.contract["outputs"][-1] == {"name": "next_token", "dtype": "int64", "shape": [1, 1]}
+    from converters.ort_session import open_session
+
+    feed = {
+        "input_ids": prompt,
+        "position_ids": np.arange(70)[None],
+        "attention_mask": made.mask("full_attention", 70, 0),
+    }
+    logits, token = open_session(made.onnx).run(["logits", "next_token"], feed | made.empty_caches())
+    assert token.shape == (1, 1) and token[0, 0] == logits[0, -1].argmax()
+    assert scan(made.onnx, "2.6") == []

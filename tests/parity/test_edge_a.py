@@ -154,3 +154,17 @@ def test_error_by_layer_takes_the_worst_of_each_depth_in_order() -> None:
     places += [("layer 2 (present.2.value)", 110.0), ("layer 0 (present.0.key)", None)]
     found = error_by_layer([result(*place) for place in places], "off / ")
     assert list(found.items()) == [("layer 0", None), ("layer 2", 110.0), ("layer 10", 100.0), ("logits", 90.0)]
+
+
+def test_a_next_token_in_the_graph_is_measured_like_every_output(
+    exported: Callable[..., Any], rows: list[Row], tmp_path: Path
+) -> None:
+    made = exported("llama", argmax=True)
+    report = measured(made, rows)
+    tokens = [result for result in report.results if result.tensor.endswith("next_token")]
+    assert report.passed and tokens and all(result.reason == "exact" for result in tokens)
+    model = onnx.load(str(made.onnx))
+    next(node for node in model.graph.node if node.op_type == "ArgMax").op_type = "ArgMin"
+    onnx.save(model, tmp_path / "least.onnx")
+    wrong = [result.tensor for result in measured(made, rows, onnx=tmp_path / "least.onnx").failures]
+    assert any(name.endswith("next_token") for name in wrong)
