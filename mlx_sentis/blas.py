@@ -18,6 +18,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+# How far to both sides MLX looks when it puts operations in order; its own default is 20. The CPU scheduler runs about
+# fifty operations ahead, counted over all streams: in the narrow order these are of one stream for long and the others
+# wait. A SmolLM2-135M update takes 3.4 instead of 4.7 s on two cores, with the same peak of memory.
+TAPE_WIDTH = ("MLX_BFS_MAX_WIDTH", "1000")
+
 
 @dataclass(frozen=True)
 class Blas:
@@ -48,6 +53,7 @@ def activate() -> Blas:
     if "mlx.core" in sys.modules:  # its symbols are bound already
         return Blas("reference")
     os.environ.update(waiting(os.environ))  # read once, when OpenMP loads
+    os.environ.setdefault(*TAPE_WIDTH)  # read once, at the first evaluation
     for name, library in _candidates():
         try:
             ctypes.CDLL(library, mode=os.RTLD_GLOBAL | os.RTLD_NOW)

@@ -134,8 +134,8 @@ def plan_segments(rows: Sequence[Row], sharing: Sharing | int) -> list[Segment]:
     plain = [_leaf(rows, -1, 0, everyone)]
     shared = _shared(rows, sharing, everyone)
     saved = computed_tokens(plain) / computed_tokens(shared)
-    chosen = split_over_streams(shared if saved >= sharing.least_ratio else plain, rows, sharing.streams)
-    return split_by_length(chosen, rows)
+    chosen = split_by_length(shared if saved >= sharing.least_ratio else plain, rows)
+    return split_over_streams(chosen, rows, sharing.streams)
 
 
 def split_by_length(segments: Sequence[Segment], rows: Sequence[Row]) -> list[Segment]:
@@ -172,8 +172,9 @@ def _lengths(leaf: Segment, rows: Sequence[Row]) -> list[Segment]:
 def split_over_streams(segments: Sequence[Segment], rows: Sequence[Row], streams: int) -> list[Segment]:
     """Return the passes cut so that several streams have equal work.
 
-    A shared segment becomes a chain of pieces. A layer of the second piece needs that layer of the first one only,
-    so that both run at once, one layer apart. The rows of a leaf are dealt out, rows of similar length together.
+    The work is a line, parents before children, and each stream takes the next equal part of it. So a stream waits for
+    lower numbers only on the way forward and for higher ones only on the way back, and soon all are busy, a layer
+    apart. Dealt out in turns they wait for each other at every layer: a third of a step.
 
     Args:
         segments: parents before children.
@@ -184,39 +185,72 @@ def split_over_streams(segments: Sequence[Segment], rows: Sequence[Row], streams
         return list(segments)
     cut: list[Segment] = []
     last_piece: dict[int, int] = {-1: -1}
-    load = [0] * streams
+    widths = [_widths(segment, rows) for segment in segments]
+    share = sum(map(sum, widths)) / streams
+    taken = 0
     for index, segment in enumerate(segments):
-        pieces = _dealt(segment, rows, streams) if segment.leaf else _chain(segment, streams)
+        parts = _dealt_out(widths[index], taken, share)
+        pieces = _of_rows(segment, rows, parts) if segment.leaf else _of_blocks(segment, parts)
         for number, piece in enumerate(pieces):
             parent = last_piece[segment.parent] if piece.leaf or number == 0 else len(cut) - 1
-            stream = load.index(min(load))
-            load[stream] += piece.computed_tokens
-            cut.append(replace(piece, parent=parent, stream=stream))
+            cut.append(replace(piece, parent=parent))
         last_piece[index] = len(cut) - 1
+        taken += sum(widths[index])
     return cut
 
 
-def _chain(segment: Segment, streams: int) -> list[Segment]:
-    pieces = max(1, min(streams, (segment.stop - segment.start) // LEAST_PART))
-    length = rounded_up(-(-(segment.stop - segment.start) // pieces))
-    starts = range(segment.start, segment.stop, length)
-    return [replace(segment, start=start, stop=min(segment.stop, start + length)) for start in starts]
+Parts = list[tuple[int, list[int]]]  # stream, which items it takes
 
 
-def _dealt(segment: Segment, rows: Sequence[Row], streams: int) -> list[Segment]:
-    order = sorted(segment.rows, key=lambda i: read_tokens(rows[i]))
-    total, dealt = sum(read_tokens(rows[i]) - segment.start for i in order), []
-    taken = 0
-    parts = max(1, min(streams, total // LEAST_PART))
-    groups: list[list[int]] = [[] for _ in range(parts)]
-    for index in order:  # by the middle of its tokens, so that each stream has its share of them
-        width = read_tokens(rows[index]) - segment.start
-        groups[min(parts - 1, int((taken + width / 2) * parts / total))].append(index)
+def _widths(segment: Segment, rows: Sequence[Row]) -> list[int]:
+    """Return the tokens of what a segment may be cut into: rows of a leaf, shortest first, blocks of another."""
+    if segment.leaf:
+        return [rounded_up(read_tokens(rows[i]) - segment.start) for i in _by_length(segment, rows)]
+    return [min(MULTIPLE, segment.stop - start) for start in range(segment.start, segment.stop, MULTIPLE)]
+
+
+def _by_length(segment: Segment, rows: Sequence[Row]) -> list[int]:
+    return sorted(segment.rows, key=lambda i: read_tokens(rows[i]))
+
+
+def _of_blocks(segment: Segment, parts: Parts) -> list[Segment]:
+    starts = [segment.start + MULTIPLE * part[0] for _, part in parts]
+    stops = [*starts[1:], segment.stop]
+    return [
+        replace(segment, start=start, stop=stop, stream=stream)
+        for (stream, _), start, stop in zip(parts, starts, stops, strict=True)
+    ]
+
+
+def _of_rows(segment: Segment, rows: Sequence[Row], parts: Parts) -> list[Segment]:
+    order = _by_length(segment, rows)
+    groups = [(stream, [order[k] for k in part]) for stream, part in parts]
+    return [
+        replace(segment, stop=max(read_tokens(rows[i]) for i in group), rows=group, stream=stream)
+        for stream, group in groups
+    ]
+
+
+def _dealt_out(widths: Sequence[int], taken: float, share: float) -> Parts:
+    """Return which items each stream takes: where an item's middle lies on the line decides.
+
+    Args:
+        widths: tokens of each item, in the order of the line.
+        taken: tokens before the first one.
+        share: tokens of a stream.
+    """
+    groups: dict[int, list[int]] = {}
+    for index, width in enumerate(widths):
+        groups.setdefault(int((taken + width / 2) / share), []).append(index)
         taken += width
-    for group in filter(None, groups):
-        stop = max(read_tokens(rows[i]) for i in group)
-        dealt.append(replace(segment, stop=stop, rows=group))
-    return dealt
+    parts: Parts = []
+    for stream, group in groups.items():
+        own, before = (sum(widths[i] for i in some) for some in (group, parts[-1][1] if parts else []))
+        if parts and min(own, before) < LEAST_PART:  # too little for a pass of its own
+            other, items = parts.pop()
+            stream, group = stream if own > before else other, items + group
+        parts.append((stream, group))
+    return parts
 
 
 def computed_tokens(segments: Sequence[Segment]) -> int:

@@ -21,12 +21,16 @@ from weights_bridge.files import read_json
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def all_cores() -> dict[str, str]:
+    """Return the environment without the one OpenMP thread that the fast tests are held to."""
+    return {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
+
+
 def run(root: Path, *settings: str) -> None:
-    """Call `mlx-sentis run` in a process of its own with all cores: the fast tests hold OpenMP to one thread."""
-    environment = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
+    """Call `mlx-sentis run` in a process of its own with all cores."""
     flags = [word for setting in settings for word in ("--set", setting)]
     command = [sys.executable, "-m", "cli", "run", "--out", str(root), "--progress", "off", *flags]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=ROOT, env=all_cores(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
 
 
@@ -77,6 +81,26 @@ def test_smollm2_passes_every_gate_of_the_demo_after_one_epoch(smollm2_run: Path
     assert axes["verdicts"]["function_selection"]["word"] == "improved"
     assert axes["after"]["function_selection"]["share"] > 0.4  # the full three epochs reach more: `bench demo`
     assert (root / "parity" / "plots" / "loss.png").stat().st_size > 1000
+
+
+@pytest.mark.slow
+def test_smollm2s_training_stays_near_the_memory_that_was_estimated(smollm2_run: Path) -> None:
+    """The estimate is told before the first update, the measured peak after the last one, in the run's own story."""
+    facts = read_json(smollm2_run / "manifest.json")["stages"]["train"]["facts"]
+    assert facts["estimate_gib"] == pytest.approx(facts["peak_gib"], rel=0.35)
+
+
+@pytest.mark.slow
+def test_smollm2s_training_resumes_to_the_bit_after_kills(smollm2_run: Path) -> None:
+    words = ("--resume", "--prove", "--prove-updates", "4", "--json", "--progress", "off")
+    command = [sys.executable, "-m", "cli", "train", "--data", str(smollm2_run), "--out", str(smollm2_run), *words]
+    done = subprocess.run(command, cwd=ROOT, env=all_cores(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    answer = json.loads(done.stdout)
+    assert answer["passed"] and len(answer["kills"]) == 3
+    assert {one["differing"] for one in answer["compared"]} == {0}
+    trained = next(one for one in answer["compared"] if one["what"] == "trained tensors")
+    assert trained["count"] == 630  # A, B and magnitude of seven layers in thirty blocks
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ Legend: `in`, `out` the sides of the layer's matrix, `r` rank, s the scale.
 from __future__ import annotations
 
 import math
+import operator
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -20,6 +21,27 @@ from mlx_sentis.training.adapters import norms
 from mlx_sentis.training.adapters.frozen import matrix_of
 from mlx_sentis.training.adapters.svd import singular_bases
 from weights_bridge.adapter_kinds import Kind
+
+Factors = tuple[mx.array, mx.array, mx.array | None, mx.array | None]
+
+
+class Last:
+    """The factors made last, for as long as what they were made of is the very same arrays.
+
+    An update, a load or a trace of a gradient puts other arrays in their place. A class of its own, so that MLX does
+    not take what it holds for a part of the module's state.
+    """
+
+    def __init__(self) -> None:
+        self._made_of: list[mx.array] = []
+        self._factors: Factors | None = None
+
+    def of(self, made_of: list[mx.array]) -> Factors | None:
+        same = len(made_of) == len(self._made_of) and all(map(operator.is_, made_of, self._made_of))
+        return self._factors if same else None
+
+    def keep(self, made_of: list[mx.array], factors: Factors) -> None:
+        self._made_of, self._factors = made_of, factors
 
 
 class Adapted(nn.Module):
@@ -52,6 +74,7 @@ class Adapted(nn.Module):
         self.base = base.freeze()
         self.kind, self.scale, self.dropout, self.attached = kind, scale, dropout, attached
         self.matrix = matrix_of(base)
+        self._last = Last()
         self._start(rank, key, find_bases)
         if kind.has_norm:
             self._start_magnitudes()
@@ -121,19 +144,34 @@ class Adapted(nn.Module):
         return weight if d_in is None else weight * d_in
 
     def __call__(self, x: mx.array) -> mx.array:
-        down, up = self.factors_of_change()
-        if self.kind.rows and not self.kind.columns:
-            y, right = self.matrix.apply_and_right(x, self._of_norms()[0])
-            d_in, d_out = self.factors(right)
-        else:
-            d_in, d_out = self.factors()
-            y = self.matrix.apply(x, d_in)
+        y, (down, up, d_in, d_out) = self._product(x)
         y = y + self.matrix.low_rank(self._dropped(x), down if d_in is None else down * d_in, up)
         if d_out is not None:
             y = y * d_out
         if "bias" in self.base:
             y = y + self.base["bias"]
         return y.astype(x.dtype)
+
+    def _product(self, x: mx.array) -> tuple[mx.array, Factors]:
+        """Return (x ⊙ d_in) Wᵀ, and D, U, d_in, d_out, which the passes of a step share: they hang on no input."""
+        made_of = self._made_of()
+        factors = self._last.of(made_of)
+        if factors is not None:
+            return self.matrix.apply(x, factors[2]), factors
+        change = self.factors_of_change()
+        if self.kind.rows and not self.kind.columns:
+            y, right = self.matrix.apply_and_right(x, self._of_norms()[0])
+            factors = (*change, *self.factors(right))
+        else:
+            factors = (*change, *self.factors())
+            y = self.matrix.apply(x, factors[2])
+        self._last.keep(made_of, factors)
+        return y, factors
+
+    def _made_of(self) -> list[mx.array]:
+        """Return the arrays that the factors are computed from."""
+        own = (value for name, value in self.items() if isinstance(value, mx.array) and not name.startswith("_"))
+        return [self.base["weight"], *own]
 
     def _dropped(self, x: mx.array) -> mx.array:
         if not (self.training and self.dropout):

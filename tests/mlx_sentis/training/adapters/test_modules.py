@@ -233,6 +233,42 @@ def test_norms_hold_over_several_chunks_of_rows(monkeypatch: pytest.MonkeyPatch)
     close(adapted(x), merged_layer(adapted)(x), 1e-5)
 
 
+@pytest.mark.parametrize("kind", ["dora", "bora", "lora-xs"])
+def test_the_passes_of_a_step_share_what_hangs_on_no_input(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    adapted: Any = adapted_layer(made_layer("linear"), kind, attached=True)
+    made: list[int] = []
+    original = Adapted.factors_of_change
+    monkeypatch.setattr(Adapted, "factors_of_change", lambda self: made.append(1) or original(self))
+    monkeypatch.setattr(Adapted, "_of_norms", lambda self: original(self))
+    inputs = [input_of(adapted.base, seed) for seed in (5, 6, 7)]
+
+    def of_passes(inputs: list[mx.array]) -> mx.array:
+        return sum((mx.sum(adapted(x) ** 2) for x in inputs), start=mx.array(0.0))
+
+    def of_one(inputs: list[mx.array]) -> mx.array:
+        return mx.sum(adapted(mx.concatenate(inputs)) ** 2)
+
+    shared = flat(nn.value_and_grad(adapted, of_passes)(inputs)[1])
+    assert len(made) == 1
+    for name, gradient in flat(nn.value_and_grad(adapted, of_one)(inputs)[1]).items():
+        close(shared[name], gradient, 1e-5)
+
+
+@pytest.mark.parametrize("kind", ["dora", "dora-cols", "bora", "lora", "bora-xs"])
+def test_a_changed_array_is_never_answered_with_the_factors_of_the_old_one(kind: str) -> None:
+    adapted: Any = adapted_layer(made_layer("linear"), kind)
+    x = input_of(adapted.base)
+    before = adapted(x)
+    for name, array in flat(adapted.trainable_parameters()).items():
+        adapted[name] = array * mx.array(rng(3).uniform(0.5, 2, array.shape).astype(np.float32))
+        close(adapted(x), merged_layer(adapted)(x), 1e-5)
+        assert np.abs(np.array(adapted(x) - before)).max() > 1e-3, name
+        adapted[name] = array
+        close(adapted(x), before, 1e-6)
+    adapted.base.weight = adapted.base.weight * 2
+    assert np.abs(np.array(adapted(x) - before)).max() > 1e-3
+
+
 def test_a_row_that_the_adapter_takes_away_gives_finite_values() -> None:
     layer = made_layer("linear", 4, 4)
     adapted = adapted_layer(layer, "bora", 4, 1.0, attached=True)
