@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -113,11 +114,14 @@ def explain(output: Output, model: Path, sentis: str) -> None:
         click.get_current_context().exit(BudgetMissedError.exit_code)
 
 
-@command("fix", examples=("fix in.onnx --out out.onnx", "fix --list"))
+@command("fix", examples=("fix in.onnx --out out.onnx", "fix vad.onnx --out out.onnx --bind sr=16000"))
 @click.argument("source", type=PATH, required=False)
 @click.option("--out", type=PATH, default=None, help="The file to write; the input is never changed.")
 @click.option("--only", default=None, help="One pass by name.")
 @click.option("--fixture", type=PATH, default=None, help="An npz file with in:: arrays to prove equality on.")
+@click.option("--bind", multiple=True, metavar="INPUT=NUMBER", help="An input that becomes a constant; repeatable.")
+@click.option("--check-each", is_flag=True, help="Prove each place by itself, so that a failure names the node.")
+@click.option("--growth", default=0.25, show_default=True, help="What passes may add as constants, of the file's size.")
 @click.option("--list", "list_passes", is_flag=True, help="Name the passes in their order.")
 @SENTIS
 def fix(
@@ -126,6 +130,9 @@ def fix(
     out: Path | None,
     only: str | None,
     fixture: Path | None,
+    bind: tuple[str, ...],
+    check_each: bool,
+    growth: float,
     list_passes: bool,
     sentis: str,
 ) -> None:
@@ -133,8 +140,9 @@ def fix(
     from converters.passes import PASSES
 
     if list_passes:
-        rows = [{"name": one.name, "why": one.why, "findings": list(one.findings)} for one in PASSES.values()]
-        text = "\n".join(f"{row['name']:<16} {row['why']}" for row in rows)
+        kept = ("name", "why", "findings", "operators", "by_design", "on_request")
+        rows = [{key: getattr(one, key) for key in kept} for one in PASSES.values()]
+        text = "\n".join(f"{row['name']:<18} {row['why']}{' (only when named)' * row['on_request']}" for row in rows)
         output.answer("fix", {"passes": rows}, text)
         return
     if source is None or out is None:
@@ -142,19 +150,32 @@ def fix(
     from converters.fix import fix_model, read_fixture
 
     inputs = None if fixture is None else read_fixture(fixture)
-    report = fix_model(source, out, only, sentis=sentis, inputs=inputs)
+    bound = dict(_pair(one) for one in bind)
+    given = {"sentis": sentis, "inputs": inputs, "bind": bound, "check_each": check_each, "growth": growth}
+    report = fix_model(source, out, only, **given)
     output.answer("fix", report, _fix_text(report))
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, number = text.rpartition("=")
+    if not equals or not name:
+        raise click.UsageError(f"--bind {text}: wanted INPUT=NUMBER")
+    return name, number
 
 
 def _fix_text(report: dict[str, Any]) -> str:
     lines = []
     for row in report["passes"]:
-        lines.append(f"{row['name']:<16} {row['changed']:>5} changed  {row['proof']}")
-        lines += [f"{'':<16} left {name}: {why}" for name, why in row["left"].items()]
+        if row["changed"] or row["left"]:
+            lines.append(f"{row['name']:<18} {row['changed']:>5} changed  {row['proof']}")
+        lines += [f"{'':<18} left {name}: {why}" for name, why in row["left"].items()]
     before, after = report["operators"]["before"], report["operators"]["after"]
     changed = [name for name in sorted(before | after) if before.get(name, 0) != after.get(name, 0)]
     lines += [f"{name:<24} {before.get(name, 0):>6} → {after.get(name, 0)}" for name in changed]
-    counts = [len(report["findings"][side]) for side in ("before", "after")]
+    found = [Counter(finding["id"] for finding in report["findings"][side]) for side in ("before", "after")]
+    lines += [f"{name:<24} {found[0][name]:>6} → {found[1][name]}" for name in sorted(found[0] | found[1])]
+    lines += [f"left: {one['id']} at {one['node']!r}: {one['why']}" for one in report["explained"]]
+    counts = [sum(side.values()) for side in found]
     lines.append(f"{report['output']}: {sum(after.values())} nodes, findings {counts[0]} → {counts[1]}")
     return "\n".join(lines)
 

@@ -32,6 +32,7 @@ class Finding:
         verified: whether it was read in the version that is predicted for; otherwise it is handed on from an earlier.
         passes: names of the passes of `fix` that mend it.
         file: the file it was found in, seen from the scanned folder.
+        operator: `Name` or `domain::Name` of the node it is about; empty where it is about no node.
     """
 
     id: str
@@ -43,6 +44,7 @@ class Finding:
     verified: bool = True
     passes: tuple[str, ...] = ()
     file: str = ""
+    operator: str = ""
 
     @property
     def blocking(self) -> bool:

@@ -1,7 +1,13 @@
-"""Proof that a pass keeps the numbers: the model before and after it, in ONNX Runtime, on inputs in range."""
+"""Proof that a pass keeps the numbers: the model before and after it, in ONNX Runtime, on three kinds of inputs.
+
+`spread` is drawn around 0 (half of it negative), `zeros` is zero, `large` is drawn at a scale of 1e4. Infinities must
+stay where they are; where a model gives NaN it is undefined, and nothing is compared.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,42 +20,109 @@ from weights_bridge.errors import StageError
 if TYPE_CHECKING:
     import onnx
 
+Tensors = dict[str, Array]
+
 DYNAMIC_SIZES = (3, 4, 5, 6, 7)  # small and different from each other, so that a swapped axis shows
+LARGER = (64, 160, 1600)  # for pictures and sound: strides and windows need room
 BUDGET_DB = 100.0
+HALF_BUDGET_DB = 55.0  # one rounding of fp16 is 2⁻¹¹ of a number, 66 dB; of a chain of them some more
+LARGE = 1e4
+HALVES = {10, 16}  # FLOAT16, BFLOAT16
+BY_CHANCE = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
 
 
-def runnable_inputs(model: onnx.ModelProto, path: Path, seed: int = 0) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Return inputs that ONNX Runtime accepts, and the outputs it gives for them.
+@dataclass
+class Reference:
+    """What a model gave before it was changed.
 
-    Dynamic sizes are tried as all different, all equal, and each in turn twice the others (a total length).
+    Attributes:
+        inputs: name of the probe to the inputs that the changed model takes.
+        outputs: name of the probe to what the model gave.
+        runner: what ran it.
+        budget_db: the least PSNR that passes; lower where the model computes in half precision.
+    """
+
+    inputs: dict[str, Tensors]
+    outputs: dict[str, Tensors]
+    runner: str = "ONNX Runtime"
+    budget_db: float = BUDGET_DB
+
+
+def reference_of(
+    model: onnx.ModelProto, path: Path, fixture: Tensors | None = None, bound: Tensors | None = None
+) -> Reference:
+    """Run a file on the three probes, or on given inputs.
 
     Args:
-        model: floats are drawn around 0, whole numbers are valid indices of every table.
-        path: the model's file.
-        seed: of the numbers.
+        model: declares the inputs that are fed; its data is not looked at.
+        path: the file.
+        fixture: inputs to run instead.
+        bound: inputs of the file that the model holds as constants.
 
     Raises:
-        StageError: it runs with none of them.
+        StageError: it runs with none of the inputs that were tried.
     """
-    why = ""
+    more = bound or {}
+    if fixture is not None:
+        outputs = {"fixture": outputs_of(path, fixture | more)}
+        return Reference({"fixture": fixture}, outputs, budget_db=_budget_db(model))
+    runner, why = "ONNX Runtime", ""
+    try:
+        run = _runner(path)
+    except StageError as error:
+        run, runner, why = _evaluator(path), "onnx's reference evaluator", error.message
     for sizes in _guesses(model):
-        inputs = random_inputs(model, sizes, seed)
         try:
-            return inputs, outputs_of(path, inputs)
+            inputs = random_inputs(model, sizes)
+            outputs = {"spread": run(inputs | more)}
         except StageError as error:
-            why = error.message
+            why = why or error.message
+            continue
+        probes = {"spread": inputs}
+        for name, other in (("zeros", _zeros(inputs)), ("large", _large(model, sizes))):
+            try:
+                outputs[name] = run(other | more)
+                probes[name] = other
+            except StageError:
+                continue  # a model may be undefined there
+        return Reference(probes, outputs, runner, _budget_db(model))
     raise StageError(f"{path}: no random inputs run: {why}", hint="give recorded ones with --fixture F.npz")
 
 
-def _guesses(model: onnx.ModelProto) -> list[dict[str, int]]:
-    names: dict[str, int] = {}
-    for value in _fed(model):
-        names |= dict.fromkeys((dim.dim_param for dim in value.type.tensor_type.shape.dim if dim.dim_param), 0)
+def runnable_inputs(model: onnx.ModelProto, path: Path) -> tuple[Tensors, Tensors]:
+    """Return random inputs that a file runs with, and the outputs it gives for them.
+
+    Raises:
+        StageError: it runs with none of the inputs that were tried.
+    """
+    reference = reference_of(model, path)
+    return reference.inputs["spread"], reference.outputs["spread"]
+
+
+def _budget_db(model: onnx.ModelProto) -> float:
+    declared = {value.type.tensor_type.elem_type for value in (*model.graph.input, *model.graph.output)}
+    declared |= {tensor.data_type for tensor in model.graph.initializer}
+    declared |= {a.i for node in model.graph.node if node.op_type == "Cast" for a in node.attribute if a.name == "to"}
+    return HALF_BUDGET_DB if declared & HALVES else BUDGET_DB
+
+
+def _guesses(model: onnx.ModelProto) -> Iterator[dict[str, int]]:
+    """Yield sizes of dynamic dimensions: all different, all equal, each in turn twice the others, larger ones."""
+    names = list(dict.fromkeys(key for value in _fed(model) for key, _ in _dims(value) if key))
     different = {name: DYNAMIC_SIZES[i % len(DYNAMIC_SIZES)] for i, name in enumerate(names)}
-    if {"query", "past", "total"} <= names.keys():
+    if {"query", "past", "total"} <= set(names):
         different["total"] = different["query"] + different["past"]
     equal = dict.fromkeys(names, 3)
-    return [different, equal, *({**equal, name: 6} for name in names)]
+    yield different
+    if not names:
+        return
+    yield equal
+    yield dict.fromkeys(names, 1)
+    yield from ({**equal, name: 6} for name in names)
+    first = {key for value in _fed(model) for key, _ in _dims(value)[:1]}
+    for size in LARGER:
+        yield {name: 1 if name in first else size for name in names}
+        yield {**dict.fromkeys(names, size)}
 
 
 def _fed(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
@@ -57,7 +130,17 @@ def _fed(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     return [value for value in model.graph.input if value.name not in given]
 
 
-def random_inputs(model: onnx.ModelProto, sizes: dict[str, int], seed: int = 0) -> dict[str, Array]:
+def _dims(value: onnx.ValueInfoProto) -> list[tuple[str, int]]:
+    """Return (name, size) of each dimension; a dynamic one without a name gets one."""
+    dims = value.type.tensor_type.shape.dim
+    known = [dim.HasField("dim_value") and dim.dim_value >= 0 for dim in dims]
+    return [
+        ("", dim.dim_value) if fixed else (dim.dim_param or f"{value.name}:{axis}", 0)
+        for axis, (dim, fixed) in enumerate(zip(dims, known, strict=True))
+    ]
+
+
+def random_inputs(model: onnx.ModelProto, sizes: dict[str, int], seed: int = 0) -> Tensors:
     """Return one array per input of a model.
 
     Args:
@@ -70,6 +153,19 @@ def random_inputs(model: onnx.ModelProto, sizes: dict[str, int], seed: int = 0) 
     return {value.name: _array(value, sizes, limit, rng) for value in _fed(model)}
 
 
+def _zeros(inputs: Tensors) -> Tensors:
+    return {name: np.zeros_like(array) for name, array in inputs.items()}
+
+
+def _large(model: onnx.ModelProto, sizes: dict[str, int]) -> Tensors:
+    inputs = random_inputs(model, sizes, seed=1)
+    return {name: (array * LARGE).astype(array.dtype) if _float(array) else array for name, array in inputs.items()}
+
+
+def _float(array: Array) -> bool:
+    return array.dtype.kind not in "iubSUO"
+
+
 def _index_limit(model: onnx.ModelProto) -> int:
     """Return the shortest first axis that a Gather reads, so that indices stay inside every table."""
     dims = {tensor.name: tensor.dims for tensor in model.graph.initializer}
@@ -80,29 +176,114 @@ def _index_limit(model: onnx.ModelProto) -> int:
 def _array(value: onnx.ValueInfoProto, sizes: dict[str, int], limit: int, rng: np.random.Generator) -> Array:
     import onnx
 
+    if value.type.WhichOneof("value") != "tensor_type":
+        raise StageError(f"{value.name}: the input is no tensor")
     kind = value.type.tensor_type
-    shape = tuple(dim.dim_value if dim.HasField("dim_value") else sizes.get(dim.dim_param, 2) for dim in kind.shape.dim)
+    shape = tuple(sizes.get(name, 2) if name else size for name, size in _dims(value))
     dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
     if dtype == np.bool_:
         return rng.integers(0, 2, shape).astype(bool)
-    if np.issubdtype(dtype, np.integer):
+    if dtype.kind in "OSU":
+        raise StageError(f"{value.name}: the input holds texts")
+    if dtype.kind in "iu":
         return rng.integers(0, limit, shape).astype(dtype)
     return rng.standard_normal(shape).astype(dtype)
 
 
-def outputs_of(model: Path | bytes, inputs: dict[str, Array]) -> dict[str, Array]:
+def outputs_of(model: Path | bytes, inputs: Tensors) -> Tensors:
     """Run a model in ONNX Runtime without its optimisations and return its outputs by name."""
-    session = open_session(model, "off")
+    return _runner(model)(inputs)
+
+
+def _runner(model: Path | bytes) -> Any:
+    """Return what runs a model in ONNX Runtime; operators that draw by chance draw the same for the same output.
+
+    Raises:
+        StageError: ONNX Runtime refuses it.
+    """
+    session = open_session(_seeded(model), "off")
     names = [output.name for output in session.get_outputs()]
+
+    def run(inputs: Tensors) -> Tensors:
+        try:
+            values: list[Any] = session.run(names, inputs)
+        except Exception as error:  # ORT's exception classes share no public base
+            raise StageError(f"ONNX Runtime cannot run it: {str(error).splitlines()[0]}") from None
+        return dict(zip(names, values, strict=True))
+
+    return run
+
+
+def _seeded(model: Path | bytes) -> Path | bytes:
+    """Return the model with a seed for each operator that draws by chance; itself where there is none."""
+    import onnx
+
+    from converters.onnx_file import read_skeleton
+
+    if isinstance(model, bytes):
+        return model
+    if not any(node.op_type in BY_CHANCE for node in read_skeleton(model).model.graph.node):
+        return model
+    loaded = onnx.load(str(model))
+    for node in loaded.graph.node:
+        if node.op_type in BY_CHANCE and not any(attribute.name == "seed" for attribute in node.attribute):
+            seed = sum(node.output[0].encode()) % 1000
+            node.attribute.append(onnx.helper.make_attribute("seed", float(seed)))
+    return loaded.SerializeToString()
+
+
+def _evaluator(path: Path) -> Any:
+    """Return what runs a model in onnx's own evaluator, which knows more types than ONNX Runtime on a CPU."""
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
     try:
-        values: list[Any] = session.run(names, inputs)
-    except Exception as error:  # ORT's exception classes share no public base
-        raise StageError(f"ONNX Runtime cannot run it: {str(error).splitlines()[0]}") from None
-    return dict(zip(names, values, strict=True))
+        evaluator = ReferenceEvaluator(onnx.load(str(path)))
+    except Exception as error:  # whatever the model makes it raise
+        raise StageError(f"{path}: neither ONNX Runtime nor onnx' evaluator runs it: {_first_line(error)}") from None
+
+    def run(inputs: Tensors) -> Tensors:
+        try:
+            with np.errstate(all="ignore"):
+                values = evaluator.run(None, inputs)
+        except Exception as error:  # whatever the model makes it raise
+            raise StageError(f"neither ONNX Runtime nor onnx' evaluator runs it: {_first_line(error)}") from None
+        return {name: np.asarray(value) for name, value in zip(map(str, evaluator.output_names), values, strict=True)}
+
+    return run
 
 
-def prove_equal(
-    before: dict[str, Array], model: Path | bytes, inputs: dict[str, Array], label: str
-) -> list[GateResult]:
-    """Compare a model's outputs with those recorded before a pass, at 100 dB or better."""
-    return compare_sets(before, outputs_of(model, inputs), BUDGET_DB, prefix=f"{label} / ")
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
+def measured(reference: Reference, model: Path, label: str) -> list[GateResult]:
+    """Compare a changed model's outputs with those before, at 100 dB or better, probe by probe."""
+    run = _runner(model) if reference.runner == "ONNX Runtime" else _evaluator(model)
+    results = []
+    for probe, inputs in reference.inputs.items():
+        before, after = reference.outputs[probe], run(inputs)
+        results += compare_sets(*_finite(before, after), reference.budget_db, prefix=f"{label} / {probe} / ")
+    return results
+
+
+def _finite(before: Tensors, after: Tensors) -> tuple[Tensors, Tensors]:
+    """Return both sides with zeros where both hold the same infinity or the first is NaN; empty ones as a zero each."""
+    before, after = dict(before), dict(after)
+    for name in before.keys() & after.keys():
+        left, right = before[name], after[name]
+        if left.shape != right.shape or left.dtype != right.dtype:
+            continue
+        if not left.size:
+            before[name] = after[name] = np.zeros(1, left.dtype)
+        elif _float(left):
+            open_ = np.isnan(left) | (np.isinf(left) & (left == right))
+            if open_.any():
+                before[name], after[name] = np.where(open_, 0, left), np.where(open_, 0, right)
+    return before, after
+
+
+def rerun(reference: Reference, model: Path) -> Reference:
+    """Return the reference for what comes behind a pass that changes numbers: the model as it stands."""
+    run = _runner(model) if reference.runner == "ONNX Runtime" else _evaluator(model)
+    return replace(reference, outputs={name: run(inputs) for name, inputs in reference.inputs.items()})

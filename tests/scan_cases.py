@@ -270,6 +270,7 @@ CASES = [
          "t = Transpose<perm=[1,0]>(x) y = Transpose<perm=[1,0]>(t)"),
     Case("UPSAMPLE.OLD", "y = Upsample<height_scale=2.0, width_scale=2.0>(x)",
          "y = Upsample<scales=[1.0,1.0,2.0,2.0]>(x)", IMAGE, opset=7),
+    Case("ISNAN.GPUPIXEL", "y = IsNaN(x)", "y = IsInf(x)"),
     Case("ASINH.NEGATIVE", "y = Asinh(x)", "p = Exp(x) y = Asinh(p)"),
     # what holds for every operator
     Case("OPERATOR.UNSUPPORTED", "y = LpNormalization(x)", "y = Relu(x)"),

@@ -1,8 +1,55 @@
-"""Graph passes in the order they run: one file each, each with its reasons for not firing."""
+"""Graph passes in the order they run: one file each, each with its reasons for not firing.
+
+First the file becomes one plain graph (weights inside, functions and decided branches in place), then operators that
+Sentis does not import are written with others, then what it would compute differently, then constants and the opset.
+"""
 
 from __future__ import annotations
 
-from converters.passes import clamp_int64, drop_metadata, inline_weights
+from converters.passes import (
+    clamp_int64,
+    contrib_attention,
+    contrib_gelu,
+    contrib_linear,
+    contrib_norm,
+    contrib_rotary,
+    conv_transpose,
+    dequantise,
+    dequantise_blocks,
+    drop_metadata,
+    dropout_mask,
+    einsum_order,
+    evaluation_mode,
+    function_bodies,
+    gelu_tanh,
+    group_norm,
+    inline_functions,
+    inline_weights,
+    isnan_guard,
+    layer_norm,
+    norms_and_pools,
+    opset,
+    pooling,
+    positive_indices,
+    raw_tensors,
+    recurrent,
+    resequence_weights,
+    resize,
+    rms_norm,
+    select_branch,
+    softmax_axis,
+    sum_single,
+    topk_smallest,
+    written_out,
+)
 from converters.passes.base import Pass
 
-PASSES: dict[str, Pass] = {module.PASS.name: module.PASS for module in (inline_weights, drop_metadata, clamp_int64)}
+IN_ORDER = (
+    inline_weights, resequence_weights, inline_functions, select_branch, drop_metadata, evaluation_mode, dropout_mask,
+    contrib_gelu, contrib_norm, contrib_linear, contrib_rotary, contrib_attention, dequantise,
+    dequantise_blocks, recurrent,
+    group_norm, rms_norm, norms_and_pools, function_bodies,
+    gelu_tanh, softmax_axis, layer_norm, pooling, resize, topk_smallest, sum_single, einsum_order, conv_transpose,
+    written_out, isnan_guard, positive_indices, raw_tensors, clamp_int64, opset,
+)  # fmt: skip
+PASSES: dict[str, Pass] = {module.PASS.name: module.PASS for module in IN_ORDER}

@@ -7,12 +7,11 @@ Where, Gather indices, …): there a clamped number is another number, which the
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from converters.passes.base import Outcome, Pass
+from converters.passes.base import Context, Outcome, Pass
 
 if TYPE_CHECKING:
     import onnx
@@ -23,7 +22,7 @@ CARRIERS = {"Concat", "Identity", "Reshape", "Squeeze", "Unsqueeze"}  # its firs
 BOUNDS_OF = {"Slice": (1, 2)}  # inputs that ONNX clamps to the axis by definition: starts and ends
 
 
-def run(model: onnx.ModelProto, folder: Path) -> Outcome:
+def run(model: onnx.ModelProto, context: Context) -> Outcome:
     """Saturate constants that only ever serve as bounds of a Slice."""
     import onnx
 

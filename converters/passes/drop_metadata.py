@@ -6,16 +6,15 @@ with subgraphs or local functions alone: there it may be the only type a checker
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from converters.passes.base import Outcome, Pass
+from converters.passes.base import Context, Outcome, Pass
 
 if TYPE_CHECKING:
     import onnx
 
 
-def run(model: onnx.ModelProto, folder: Path) -> Outcome:
+def run(model: onnx.ModelProto, context: Context) -> Outcome:
     """Clear what no reader of numbers needs."""
     outcome = Outcome()
     graph = model.graph

@@ -64,12 +64,9 @@ def _with_passes(findings: Iterator[Finding]) -> Iterator[Finding]:
     """Add which passes of `fix` mend a finding."""
     from converters.passes import PASSES
 
-    mending: dict[str, tuple[str, ...]] = {}
-    for one in PASSES.values():
-        for rule_id in one.findings:
-            mending[rule_id] = (*mending.get(rule_id, ()), one.name)
     for finding in findings:
-        yield replace(finding, passes=mending.get(finding.id, ()))
+        named = (one.name for one in PASSES.values() if one.mends(finding.id, finding.operator))
+        yield replace(finding, passes=tuple(named))
 
 
 def _file_findings(path: Path, known: Facts) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from converters.facts import Facts
@@ -32,13 +33,9 @@ def _graph_findings(
 ) -> Iterator[Finding]:
     for node in view.graph.node:
         label = where + label_of(node)
-        place = Place(node, view, opset, known)
-        if (node.domain, node.op_type) in functions:
-            yield known.finding("FUNCTION.LOCAL", label, _name(node))
-        elif node.op_type not in known.operators:
-            yield _unhandled(node, label, known)
-        else:
-            yield from _handled(place, label)
+        operator = full_name(node)
+        for finding in _node_findings(Place(node, view, opset, known), label, functions):
+            yield replace(finding, operator=operator)
         inner = where + (node.name or node.op_type)[:SHOWN_NAME] + " / "
         if node.op_type not in CONTROL_FLOW and any(True for a in node.attribute for _ in graphs_in(a)):
             yield known.finding("SUBGRAPH.IGNORED", label, node.op_type)
@@ -46,12 +43,23 @@ def _graph_findings(
             yield from _graph_findings(body, inner, functions, opset, known)
 
 
+def _node_findings(place: Place, label: str, functions: set[tuple[str, str]]) -> Iterator[Finding]:
+    node, known = place.node, place.known
+    if (node.domain, node.op_type) in functions:
+        yield known.finding("FUNCTION.LOCAL", label, full_name(node))
+    elif node.op_type not in known.operators:
+        yield _unhandled(node, label, known)
+    else:
+        yield from _handled(place, label)
+
+
 def label_of(node: onnx.NodeProto) -> str:
     """Return what a node is called: its name, its first output, or its operator."""
     return (node.name or next((name for name in node.output if name), "") or node.op_type)[:SHOWN_NAME]
 
 
-def _name(node: onnx.NodeProto) -> str:
+def full_name(node: onnx.NodeProto) -> str:
+    """Return `domain::Name` of a node's operator, the name alone for operators of ONNX itself."""
     domain = "" if node.domain in STANDARD else node.domain
     return (f"{domain}::{node.op_type}" if domain else node.op_type)[:SHOWN_NAME]
 
@@ -65,13 +73,13 @@ def _unhandled(node: onnx.NodeProto, label: str, known: Facts) -> Finding:
     ids = {"quantised": "OPERATOR.QUANTISED", "control flow": "CONTROL_FLOW", "contrib": "OPERATOR.CONTRIB"}
     if domain and kind == "standard":
         kind = "contrib"
-    return known.finding(ids.get(kind, "OPERATOR.UNSUPPORTED"), label, _name(node), mend=row["mend"] if row else "")
+    return known.finding(ids.get(kind, "OPERATOR.UNSUPPORTED"), label, full_name(node), mend=row["mend"] if row else "")
 
 
 def _handled(place: Place, label: str) -> Iterator[Finding]:
     node, known = place.node, place.known
     if node.domain not in STANDARD:
-        yield known.finding("OPERATOR.DOMAIN_IGNORED", label, _name(node))
+        yield known.finding("OPERATOR.DOMAIN_IGNORED", label, full_name(node))
     for rule in known.rules_of.get(node.op_type, ()):
         if found := holds(rule.when, place):
             evidence = f"{node.op_type}, {found.evidence}" if found.evidence else node.op_type

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from converters.facts import Facts
 
 FIELD_OF = {1: "f", 2: "i", 3: "s", 4: "t", 5: "g", 6: "floats", 7: "ints", 8: "strings", 9: "tensors", 10: "graphs"}
+SMALL_BYTES = 8192  # initialisers up to here go into inference with their data
 OLDEST_INFERRED = 7  # older operators have no inference of their own
 
 
@@ -169,7 +170,7 @@ def _inferred(model: onnx.ModelProto, known: Facts, opset: int) -> onnx.ModelPro
     """Return a copy with types and shapes; the plain copy where inference gives up on the model as a whole."""
     import onnx
 
-    copy = onnx.ModelProto(ir_version=max(model.ir_version, 4), graph=model.graph)
+    copy = light_copy(model)
     newest = onnx.defs.onnx_opset_version()
     copy.opset_import.add(domain="", version=min(max(opset, OLDEST_INFERRED), newest))
     domains = {node.domain for node in nodes_within(copy.graph)} - {""}
@@ -186,6 +187,26 @@ def _inferred(model: onnx.ModelProto, known: Facts, opset: int) -> onnx.ModelPro
         return onnx.shape_inference.infer_shapes(copy, data_prop=True)
     except (onnx.shape_inference.InferenceError, ValueError, RuntimeError, UnicodeDecodeError, MemoryError):
         return copy
+
+
+def light_copy(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy of a model's graph in which large initialisers have a type and dims and no data."""
+    import onnx
+
+    copy = onnx.ModelProto(ir_version=max(model.ir_version, 4))
+    graph = copy.graph
+    for described, value in model.graph.ListFields():
+        if described.name == "initializer":
+            for tensor in value:
+                if tensor.ByteSize() > SMALL_BYTES:
+                    graph.initializer.add(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type)
+                else:
+                    graph.initializer.add().CopyFrom(tensor)
+        elif described.name == "name":
+            graph.name = value
+        elif hasattr(value, "MergeFrom"):
+            getattr(graph, described.name).MergeFrom(value)
+    return copy
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from converters import onnx_file, onnx_writer
 from converters.divergence import values_of
 from converters.passes import inline_weights
+from converters.passes.base import Context
 from converters.prove import outputs_of, runnable_inputs
 from weights_bridge.compare import Array, compare_sets
 from weights_bridge.errors import BudgetMissedError, StageError, all_at_once, unknown_name
@@ -30,7 +31,7 @@ def read_whole(path: Path) -> onnx.ModelProto:
 
     onnx_file.read_skeleton(path)  # says what is wrong with a file that is no model
     model = onnx.load(str(path), load_external_data=False)
-    outcome = inline_weights.run(model, path.parent)
+    outcome = inline_weights.run(model, Context(path.parent))
     if outcome.left:
         faults = [f"{name}: {why}" for name, why in outcome.left.items()]
         raise all_at_once(f"{path}: weights that cannot be brought inside:", faults, hint="fetch the side files again")

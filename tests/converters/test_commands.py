@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from converters import commands
+from converters.passes import PASSES
 from mlx_sentis.demo.toy import DECODER_TYPES, MODEL_TYPES
 
 
@@ -52,11 +53,9 @@ def test_scan_adds_notes_and_writes_sarif_when_asked(call, tmp_path):
 
 def test_fix_lists_its_passes_and_says_what_it_did(call, bad, tmp_path):
     listed = call(commands.fix, "--list")
-    assert [line.split()[0] for line in listed.stdout.splitlines()] == [
-        "inline_weights", "drop_metadata", "clamp_int64",
-    ]  # fmt: skip
+    assert [line.split()[0] for line in listed.stdout.splitlines()] == list(PASSES)
     done = call(commands.fix, bad, "--out", tmp_path / "out.onnx")
-    assert done.exit_code == 0 and "findings 1 → 1" in done.stdout
+    assert done.exit_code == 0 and "findings 1 → 0" in done.stdout and "SUM.SINGLE_INPUT" in done.stdout
     assert call(commands.fix, bad).exit_code == 2
 
 

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import onnx
 import onnx.parser
 import pytest
 
+from converters.passes.base import Context
 from converters.passes.clamp_int64 import PASS
 
 HEAD = """
@@ -28,7 +27,7 @@ def a_model(body: str) -> onnx.ModelProto:
 
 def ran(body: str):
     model = a_model(body)
-    outcome = PASS.run(model, Path())
+    outcome = PASS.run(model, Context())
     values = {t.name: onnx.numpy_helper.to_array(t).item() for t in model.graph.initializer}
     return outcome, values
 
@@ -62,5 +61,5 @@ def test_it_must_not_fire_where_the_number_counts(body, reason):
 
 def test_constants_in_nodes_are_saturated_too():
     model = a_model("e = Constant<value = int64[1] {-9223372036854775808}>() y = Slice(x, e, one, one)")
-    assert PASS.run(model, Path()).changed == 1
+    assert PASS.run(model, Context()).changed == 1
     assert onnx.numpy_helper.to_array(model.graph.node[0].attribute[0].t) == np.array([-(2**31)])

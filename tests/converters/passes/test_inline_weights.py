@@ -6,6 +6,7 @@ import onnx.parser
 import pytest
 
 from converters.fix import fix_model
+from converters.passes.base import Context
 from converters.passes.inline_weights import PASS
 
 TEXT = """
@@ -44,7 +45,7 @@ def test_it_must_not_read_outside_the_folder_or_what_is_not_there(tmp_path, loca
     (tmp_path / "in").mkdir()
     model = stored(tmp_path / "in", (0, 1), location)
     (tmp_path / "w.bin").write_bytes(bytes(24))
-    outcome = PASS.run(model, tmp_path / "in")
+    outcome = PASS.run(model, Context(tmp_path / "in"))
     assert outcome.changed == 0 and all(reason in why for why in outcome.left.values())
     assert all(t.data_location == t.EXTERNAL for t in model.graph.initializer)
 
@@ -52,10 +53,10 @@ def test_it_must_not_read_outside_the_folder_or_what_is_not_there(tmp_path, loca
 def test_a_side_file_that_is_too_short_inlines_nothing(tmp_path):
     model = stored(tmp_path, (0, 1))
     (tmp_path / "w.bin").write_bytes(bytes(20))
-    outcome = PASS.run(model, tmp_path)
+    outcome = PASS.run(model, Context(tmp_path))
     assert outcome.changed == 0 and list(outcome.left) == ["w1"]
 
 
 def test_a_model_without_side_files_is_left_alone(tmp_path):
     model = onnx.parser.parse_model(TEXT)
-    assert PASS.run(model, tmp_path).changed == 0
+    assert PASS.run(model, Context(tmp_path)).changed == 0

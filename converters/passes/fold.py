@@ -1,0 +1,90 @@
+"""Numbers that a graph always computes the same: from constants and from sizes that are known before it runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from converters.scan.graphs import graphs_in
+from converters.scan.view import View
+from weights_bridge.errors import StageError
+
+if TYPE_CHECKING:
+    import onnx
+
+MOST_ELEMENTS = 4096  # of a constant that is looked at
+MOST_NODES = 200
+BY_CHANCE = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
+BY_CHANCE |= {"Dropout"}
+
+
+class Folder:
+    """Evaluates tensors of one graph in ONNX Runtime, each once."""
+
+    def __init__(self, view: View, opset: int) -> None:
+        self.view, self.opset = view, opset
+        self._held: dict[str, np.ndarray | None] = {}
+
+    def value(self, name: str) -> np.ndarray | None:
+        """Return a tensor's numbers, None where they depend on the inputs."""
+        if name not in self._held:
+            self._held[name] = None  # a cycle ends here
+            self._held[name] = self._value(name)
+        return self._held[name]
+
+    def _value(self, name: str) -> np.ndarray | None:
+        given = self.view.value(name)
+        if given is not None:
+            return given if given.size <= MOST_ELEMENTS else None
+        node = self.view.maker(name)
+        if node is None or node.op_type in BY_CHANCE or node.domain not in ("", "ai.onnx"):
+            return None
+        if any(True for attribute in node.attribute for _ in graphs_in(attribute)):
+            return None
+        if (sizes := self._sizes(node)) is not None:
+            return sizes
+        values = {one: self.value(one) for one in node.input if one}
+        if not values or any(value is None for value in values.values()):
+            return None
+        return _run(node, {one: value for one, value in values.items() if value is not None}, name, self.opset)
+
+    def _sizes(self, node: onnx.NodeProto) -> np.ndarray | None:
+        """Return what Shape, Size, or a Gather of a Shape gives where those sizes are known."""
+        if node.op_type in ("Shape", "Size"):
+            shape = self.view.shape(node.input[0])
+            if shape is None:
+                return None
+            bounds = {attribute.name: attribute.i for attribute in node.attribute}
+            picked = shape[bounds.get("start", 0) : bounds.get("end", len(shape))]
+            if None in picked:
+                return None
+            sizes = np.array(picked, np.int64)
+            return sizes if node.op_type == "Shape" else np.array(sizes.prod(), np.int64)
+        if node.op_type != "Gather":
+            return None
+        before, index = self.view.maker(node.input[0]), self.value(node.input[1])
+        if before is None or before.op_type != "Shape" or before.attribute or index is None:
+            return None
+        shape = self.view.shape(before.input[0]) or ()
+        if index.size == 0 or index.min() < -len(shape) or index.max() >= len(shape):
+            return None
+        picked = [shape[int(one)] for one in index.reshape(-1)]
+        return None if None in picked else np.array(picked, np.int64).reshape(index.shape)
+
+
+def _run(node: onnx.NodeProto, values: dict[str, np.ndarray], name: str, opset: int) -> np.ndarray | None:
+    import onnx
+
+    from converters.prove import outputs_of
+
+    held = [onnx.numpy_helper.from_array(value, one) for one, value in values.items()]
+    made = onnx.ValueInfoProto(name=name)
+    graph = onnx.helper.make_graph([node], "one", [], [made], held)
+    opsets = [onnx.helper.make_opsetid("", opset)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    try:
+        result = outputs_of(model.SerializeToString(), {})[name]
+    except StageError:
+        return None
+    return result if result.size <= MOST_ELEMENTS else None

@@ -1,0 +1,119 @@
+"""Resize where Sentis computes other pixels: as Gather of each axis, or as a product with its interpolation matrix.
+
+Why: Sentis has neither cubic nor antialiasing, knows four coordinate modes, computes sizes in float32 and meets other
+ties (rules RESIZE.*). Every form of Resize is linear and works axis by axis. So one axis of it is run in ONNX Runtime
+on the identity, with the node's own attributes: nearest gives an index for each pixel (Gather, exact), all else a
+matrix. Does not fire where sizes are not known, and not where pixels outside become a constant (tf_crop_and_resize).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from converters.passes.emit import Emit, Refusal
+from converters.passes.rewrite import node_pass
+from converters.scan.view import Place
+
+if TYPE_CHECKING:
+    import onnx
+
+MOST_PIXELS = 4096  # of one axis: its matrix has the square of it
+
+
+def write(place: Place, emit: Emit) -> None:
+    """Write one Gather or MatMul for each axis that changes."""
+    shape, mode = place.shape(0), place.attributes.get("mode", "nearest")
+    if place.attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize":
+        raise Refusal("pixels outside of its region become a constant, which is no product")
+    if place.attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise Refusal("its policy for the aspect ratio couples the axes")
+    if shape is None or (place.opset < 11 and len(place.node.input) != 2):
+        raise Refusal("its rank, or where its scales stand, is not known")
+    data, rank = place.name(0), len(shape)
+    steps = [(axis, shape[axis], target) for axis, target in _targets(place, rank)]
+    changing = [step for step in steps if not _keeps(*step)]
+    if not changing:
+        emit("Identity", data, to=place.node.output[0])
+        return
+    for number, (axis, size, target) in enumerate(changing):
+        if size is None:
+            raise Refusal(f"the size of axis {axis} is not known")
+        matrix = _matrix(place, size, target)
+        to = place.node.output[0] if number == len(changing) - 1 else ""
+        if mode == "nearest":
+            data = emit("Gather", data, emit.array(matrix.argmax(axis=0)), to=to, axis=axis)
+        else:
+            data = _product(emit, data, matrix.astype(emit.dtype(place.name(0))), axis, rank, to)
+
+
+def _targets(place: Place, rank: int) -> list[tuple[int, tuple[str, float]]]:
+    """Return (axis, (`sizes` or `scales`, number)) for each axis that the node names."""
+    old = place.opset < 11
+    sizes = None if old else place.value(3)
+    scales = place.value(1 if old else 2)
+    word, given = ("sizes", sizes) if sizes is not None and sizes.size else ("scales", scales)
+    axes = place.attributes.get("axes") or list(range(rank))
+    if given is None or given.size != len(axes):
+        raise Refusal("its sizes or scales are not constant, or not one for each axis")
+    return [(axis % rank, (word, float(number))) for axis, number in zip(axes, given.reshape(-1), strict=True)]
+
+
+def _keeps(axis: int, size: int | None, target: tuple[str, float]) -> bool:
+    word, number = target
+    return number == 1.0 if word == "scales" else size is not None and number == size
+
+
+def _matrix(place: Place, size: int, target: tuple[str, float]) -> np.ndarray:
+    """Return the interpolation of one axis, [size, new size]: what Resize makes of the identity."""
+    import onnx
+
+    from converters.prove import outputs_of
+
+    word, number = target
+    most = number if word == "sizes" else number * size
+    if not 0 < size <= MOST_PIXELS or not 1 <= most <= MOST_PIXELS:
+        raise Refusal(f"{size} to {most:g} pixels would be a matrix too large")
+    dropped = {"axes", "keep_aspect_ratio_policy"}
+    given: dict[str, Any] = {name: value for name, value in place.attributes.items() if name not in dropped}
+    tensors: dict[str, np.ndarray] = {"x": np.eye(size, dtype=np.float32)[None, None]}
+    if place.opset < 11:
+        names = ["x", "target"]
+    else:
+        names = ["x", "", "target"] if word == "scales" else ["x", "", "", "target"]
+        if place.opset < 13:
+            names[1:-1] = ["none"] * (len(names) - 2)
+            tensors["none"] = np.zeros(0, np.float32)
+    numbers = [1.0, 1.0, 1.0, number] if word == "scales" else [1, 1, size, int(number)]
+    tensors["target"] = np.array(numbers, np.float32 if word == "scales" else np.int64)
+    node = onnx.helper.make_node("Resize", names, ["y"], **given)
+    return outputs_of(_one_node(node, tensors, place.opset).SerializeToString(), {})["y"][0, 0]
+
+
+def _one_node(node: onnx.NodeProto, tensors: dict[str, np.ndarray], opset: int) -> onnx.ModelProto:
+    import onnx
+
+    made = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
+    held = [onnx.numpy_helper.from_array(array, name) for name, array in tensors.items()]
+    graph = onnx.helper.make_graph([node], "resize", [], [made], held)
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=10)
+
+
+def _product(emit: Emit, data: str, matrix: np.ndarray, axis: int, rank: int, to: str) -> str:
+    """Write a product over one axis: from the right on the last, from the left on the last but one."""
+    if axis == rank - 1:
+        return emit("MatMul", data, emit.array(matrix), to=to)
+    if axis == rank - 2:
+        return emit("MatMul", emit.array(np.ascontiguousarray(matrix.T)), data, to=to)
+    turned = [*range(axis), *range(axis + 1, rank), axis]
+    back = [turned.index(position) for position in range(rank)]
+    product = emit("MatMul", emit("Transpose", data, perm=turned), emit.array(matrix))
+    return emit("Transpose", product, to=to, perm=back)
+
+
+RULES = ("CUBIC", "COORD", "SIZES_ROUNDING", "SCALES_ROUND", "AXES_SCALES", "CPU_NEAREST_INTSCALE", "NEAREST_TIES")
+PASS = node_pass(
+    "resize", "Sentis has four forms of Resize and computes sizes in float32", write,
+    mends=[f"RESIZE.{rule}" for rule in (*RULES, "DOWN_LINEAR")],
+)  # fmt: skip

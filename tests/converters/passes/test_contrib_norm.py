@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+from scan_cases import graph
+
+INPUTS = "float[2,3,8] x, float[2,3,8] r, float[8] g, float[8] b, float[8] c"
+SKIP = "com.microsoft.SkipLayerNormalization"
+
+
+@pytest.mark.parametrize("opset", [15, 17])
+@pytest.mark.parametrize("arguments", ["x, r, g, b", "x, r, g, b, c", "x, r, g", "x, r, g, , c"])
+def test_a_norm_with_a_residual(mended, arguments, opset):
+    tried = mended("contrib_norm", graph(f"y = {SKIP}<epsilon=0.001>({arguments})", INPUTS, opset))
+    assert ("LayerNormalization" in tried.operators) == (opset >= 17)
+
+
+def test_the_sum_is_an_output_too(mended):
+    body = f"n, , , s = {SKIP}(x, r, g, b, c) y = Mul(n, s)"
+    mended("contrib_norm", graph(body, INPUTS, 17))
+
+
+@pytest.mark.parametrize("arguments", ["x, r, g", "x, r, g, c"])
+def test_an_rms_norm_with_a_residual(mended, arguments):
+    body = f"n, , , s = com.microsoft.SkipSimplifiedLayerNormalization({arguments}) y = Mul(n, s)"
+    tried = mended("contrib_norm", graph(body, INPUTS, 17))
+    assert "Reciprocal" not in tried.operators
+
+
+@pytest.mark.parametrize("axis", ["", "axis=-1, ", "axis=2, "])
+def test_an_rms_norm_has_the_form_that_sentis_fuses(mended, axis):
+    body = f"y = SimplifiedLayerNormalization<{axis}epsilon=0.01, stash_type=1>(x, g)"
+    model = graph(body, "float[2,3,8] x, float[8] g", 17)
+    tried = mended("contrib_norm", model)
+    assert tried.operators == ["Pow", "ReduceMean", "Add", "Sqrt", "Div", "Mul", "Mul"]
+
+
+@pytest.mark.parametrize(
+    "body, reason",
+    [
+        ("y, i = SimplifiedLayerNormalization(x, g)", "is an output"),
+        ("y = SimplifiedLayerNormalization<axis=1>(x, g)", "not known to be the last"),
+        (f"y = {SKIP}(x, r, h)", "the shape of 'h' is not known"),
+    ],
+)
+def test_it_must_not_fire(left, body, reason):
+    assert reason in left("contrib_norm", graph(body, f'{INPUTS}, float["n"] h', 17))

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import pytest
+from scan_cases import graph
+
+BY_HEAD = "float[1,4,3,8] q, float[1,2,5,8] k, float[1,2,5,8] v, float[3,5] m, bool[3,5] b"
+
+
+@pytest.mark.parametrize("arguments", ["q, k, v", "q, k, v, m", "q, k, v, b"])
+@pytest.mark.parametrize("given", ["scale=0.25", "is_causal=1", "softcap=2.0"])
+def test_attention(mended, arguments, given):
+    tried = mended("function_bodies", graph(f"y = Attention<{given}>({arguments})", BY_HEAD, 23))
+    assert "Softmax" in tried.operators and "Attention" not in tried.operators
+
+
+def test_attention_over_three_dimensions_with_a_cache(mended):
+    body = "y, pk, pv = Attention<q_num_heads=2, kv_num_heads=2>(q, k, v, , a, b)"
+    inputs = "float[1,3,16] q, float[1,5,16] k, float[1,5,16] v, float[1,2,4,8] a, float[1,2,4,8] b"
+    mended("function_bodies", graph(body, inputs, 23))
+
+
+@pytest.mark.parametrize("given", ["interleaved=0", "interleaved=1"])
+def test_rotary_embedding(mended, given):
+    inputs = "float[2,4,3,8] x, float[2,3,4] c, float[2,3,4] s"
+    mended("function_bodies", graph(f"y = RotaryEmbedding<{given}>(x, c, s)", inputs, 23))
+
+
+@pytest.mark.parametrize("given", ["", "<axes=[1,2]>"])
+def test_a_crop_or_pad_to_the_centre(mended, given):
+    init = "int64[3] s = {1,6,4}" if not given else "int64[2] s = {6,4}"
+    mended("function_bodies", graph(f"y = CenterCropPad{given}(x, s)", "float[2,4,8] x", 18, init=init))
+
+
+def test_two_kinds_in_one_model(mended):
+    body = "r = RotaryEmbedding(q, c, s) a = Attention(r, k, v) z = Attention(a, k, v) y = Neg(z)"
+    mended("function_bodies", graph(body, f"{BY_HEAD}, float[1,3,4] c, float[1,3,4] s", 23), 3)
+
+
+@pytest.mark.parametrize("body", ["y = Relu(q)", "y = com.acme.Attention(q, k, v)"])
+def test_it_must_not_fire_on_other_operators(left, body):
+    assert left("function_bodies", graph(body, BY_HEAD, 23)) == ""

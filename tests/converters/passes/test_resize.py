@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import pytest
+from scan_cases import IMAGE, graph
+
+UP, DOWN, SIZES = "float[4] s = {1,1,2,1.5}", "float[4] s = {1,1,0.5,0.75}", "int64[4] s = {1,3,13,5}"
+
+
+@pytest.mark.parametrize("init, given", [(UP, "x, , s"), (DOWN, "x, , s"), (SIZES, "x, , , s")])
+@pytest.mark.parametrize("mode", ["half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"])
+def test_cubic_becomes_products(mended, init, given, mode):
+    body = f'y = Resize<mode="cubic", coordinate_transformation_mode="{mode}", cubic_coeff_a=-0.5>({given})'
+    tried = mended("resize", graph(body, IMAGE, init=init))
+    assert "RESIZE.CUBIC" in tried.before and tried.operators == ["MatMul", "MatMul"]
+
+
+def test_coordinates_that_sentis_does_not_know(mended):
+    body = 'y = Resize<mode="linear", coordinate_transformation_mode="half_pixel_symmetric">(x, , , s)'
+    tried = mended("resize", graph(body, IMAGE, 19, init=SIZES))
+    assert "RESIZE.COORD" in tried.before
+
+
+def test_antialiasing_is_in_the_matrix(mended):
+    tried = mended("resize", graph('y = Resize<mode="linear", antialias=1>(x, , s)', IMAGE, 18, init=DOWN))
+    assert "RESIZE.DOWN_LINEAR" in tried.before
+
+
+@pytest.mark.parametrize("rounding", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
+@pytest.mark.parametrize("init, given", [(UP, "x, , s"), (SIZES, "x, , , s")])
+def test_nearest_with_ties_becomes_exact_gathers(mended, rounding, init, given):
+    body = f'y = Resize<mode="nearest", nearest_mode="{rounding}">({given})'
+    tried = mended("resize", graph(body, IMAGE, init=init))
+    assert set(tried.operators) == {"Gather"} and set(tried.levels.values()) == {None}
+
+
+def test_axes_and_five_dimensions(mended):
+    body = 'y = Resize<mode="linear", axes=[2,4]>(x, , s)'
+    tried = mended("resize", graph(body, "float[1,2,5,3,4] x", 18, init="float[2] s = {2,2}"))
+    assert "RESIZE.AXES_SCALES" in tried.before and tried.operators.count("Transpose") == 2
+
+
+def test_sizes_that_float32_misses(mended):
+    body = 'y = Resize<mode="linear">(x, , , s)'
+    tried = mended("resize", graph(body, "float[1,3,7,7] x", init="int64[4] s = {1,3,31,31}"))
+    assert "RESIZE.SIZES_ROUNDING" in tried.before
+
+
+def test_scales_of_opset_10(mended):
+    mended("resize", graph('y = Resize<mode="nearest">(x, s)', IMAGE, 10, init=UP))
+
+
+@pytest.mark.parametrize(
+    "body, inputs, init, reason",
+    [
+        ('y = Resize<mode="linear">(x, , s)', IMAGE, "float[4] s = {1,1,2,2}", ""),
+        ('y = Resize<mode="cubic">(x, , s)', 'float[1,3,"h",8] x', UP, "size of axis 2 is not known"),
+        ('y = Resize<mode="cubic">(x, , s)', f"{IMAGE}, float[4] s", "", "not constant"),
+        ('y = Resize<mode="cubic">(x, , , s)', IMAGE, "int64[4] s = {1,3,9000,8}", "too large"),
+        (
+            'y = Resize<mode="linear", coordinate_transformation_mode="tf_crop_and_resize">(x, r, , s)',
+            IMAGE, "float[8] r = {0,0,0,0,1,1,1,1}, int64[4] s = {1,3,9,9}", "become a constant",
+        ),
+    ],
+)  # fmt: skip
+def test_it_must_not_fire(left, body, inputs, init, reason):
+    assert reason in left("resize", graph(body, inputs, init=init))
