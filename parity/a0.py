@@ -25,11 +25,11 @@ from parity.budgets import Budgets, load_budgets
 from parity.gate_request import GateRequest
 from parity.gate_rows import choose_rows, crossed
 from parity.runners.torch_adapters import norm_of
-from weights_bridge.adapter_file import read_adapter
+from weights_bridge.adapter_file import adapter_of, read_adapter
 from weights_bridge.compare import Array, GateReport, GateResult
 from weights_bridge.files import read_json, read_jsonl, sha256_of
 from weights_bridge.merge import merged_tensors
-from weights_bridge.model_folder import ModelFolder, open_model_folder
+from weights_bridge.model_folder import ModelFolder, open_base, open_model_folder
 from weights_bridge.run_folder import RunFolder, versions
 from weights_bridge.settings import ParitySettings
 
@@ -44,13 +44,13 @@ NUMERIC_KEYS = (
 )
 
 
-def measure_a0(run: RunFolder, settings: ParitySettings, which: str = "best") -> GateReport:
+def measure_a0(run: RunFolder, settings: ParitySettings, which: str | None = None) -> GateReport:
     """Measure gate A0 of a run.
 
     Args:
         run: a run with a base model, prepared data, a checkpoint and a merged directory.
         settings: how many rows.
-        which: the checkpoint, `best`, `last` or an update.
+        which: the checkpoint, `best`, `last`, `imported` or an update; None for the one that was merged.
 
     Returns:
         The report; see `numeric_results` for its facts, and `facts["merged_sha256"]` for what it speaks for.
@@ -71,19 +71,25 @@ def measure_a0(run: RunFolder, settings: ParitySettings, which: str = "best") ->
     return report
 
 
-def request_of_run(run: RunFolder, settings: ParitySettings, which: str = "best") -> tuple[ModelFolder, GateRequest]:
-    """Return a run's base model and what both sides are asked about it."""
-    from mlx_sentis.training.checkpoints import adapter_of
+def merged_checkpoint(run: RunFolder) -> str:
+    """Return which checkpoint lies in `merged/`: the one that the last `bridge` recorded, `best` where none did."""
+    entry = run.manifest()["stages"].get("bridge", {})
+    return str(entry.get("facts", {}).get("checkpoint", "best"))
 
+
+def request_of_run(
+    run: RunFolder, settings: ParitySettings, which: str | None = None
+) -> tuple[ModelFolder, GateRequest]:
+    """Return a run's base model and what both sides are asked about it (`which` as in `measure_a0`)."""
     recipe = read_json(run.path("recipe.json"))
-    base = open_model_folder(Path(recipe["model"]["path"]))
+    base = open_base(Path(recipe["model"]["path"]))
     window = base.config.get("sliding_window") if base.architecture.sliding else None
     prepared = read_jsonl(run.path("data", "train.jsonl"))
     rows = choose_rows(prepared, settings.fixture_rows, window)
     asked = GateRequest(
         base=str(base.path),
         merged=str(run.path("merged")),
-        adapter=str(adapter_of(run.root, which)),
+        adapter=str(adapter_of(run.root, which or merged_checkpoint(run))),
         rows=_needed(rows),
         backward_rows=_needed(crossed(rows, prepared[::-1])),
         pad_id=int(recipe["pad_id"]),

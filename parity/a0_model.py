@@ -21,7 +21,7 @@ from parity.model_rows import model_rows
 from weights_bridge.adapter_file import read_adapter
 from weights_bridge.compare import GateReport
 from weights_bridge.merge import write_merged
-from weights_bridge.model_folder import ModelFolder, open_model_folder
+from weights_bridge.model_folder import ModelFolder, open_base
 from weights_bridge.settings import AdapterSettings
 
 
@@ -46,7 +46,7 @@ def measure_a0_of_model(folder: Path, adapter: AdapterSettings) -> GateReport:
 @contextmanager
 def made_request(folder: Path, adapter: AdapterSettings) -> Iterator[tuple[ModelFolder, GateRequest]]:
     """Make an adapter and a merged directory that last as long as the block, and yield what to ask about them."""
-    base = open_model_folder(folder)
+    base = open_base(folder)
     window = base.config.get("sliding_window") if base.architecture.sliding else None
     rows = model_rows(base.path, window)
     with tempfile.TemporaryDirectory(prefix="mlx-sentis-a0-") as work:

@@ -3,27 +3,45 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from parity.children import run_child
-from weights_bridge.adapter_file import read_adapter
+from weights_bridge.adapter_file import IMPORTED, adapter_of, read_adapter
 from weights_bridge.errors import StageError
 from weights_bridge.files import folder_written_whole, read_json
 from weights_bridge.foreign_adapters import write_adapter_file
 from weights_bridge.mlx_lm_adapter import read_mlx_lm, write_mlx_lm
-from weights_bridge.model_folder import ModelFolder, Origin, open_model_folder
+from weights_bridge.model_folder import ModelFolder, Origin, open_base, open_model_folder
 from weights_bridge.model_writer import convert_folder, copy_around, origin_of
 from weights_bridge.peft_adapter import read_peft, write_peft
 from weights_bridge.run_folder import RunFolder
 
-IMPORTED = "imported"
+OPENERS = {"transformers": "parity.runners.reopen", "mlx-lm": "parity.runners.reopen_mlx"}
 WRITERS = {"peft": write_peft, "mlx": write_mlx_lm}
+
+
+def require_own_place(out: Path, mark: str) -> None:
+    """Require that writing a directory replaces nothing but an earlier one of its kind.
+
+    Args:
+        out: the directory to make.
+        mark: the file that says it is one of its kind.
+
+    Raises:
+        StageError: something else is there.
+    """
+    if out.is_dir() and any(out.iterdir()) and not (out / mark).is_file():
+        raise StageError(f"{out}: is there and holds no {mark}: it would be replaced", hint="give a new folder: --out")
+    if out.exists() and not out.is_dir():
+        raise StageError(f"{out}: is a file", hint="give a new folder: --out")
 
 
 def base_of(run: RunFolder) -> ModelFolder:
     """Return the base model of a run."""
-    return open_model_folder(Path(read_json(run.path("recipe.json"))["model"]["path"]))
+    return open_base(Path(read_json(run.path("recipe.json"))["model"]["path"]))
 
 
 def import_adapter(run: RunFolder, kind: str, source: Path, *, allow_pickle: bool = False) -> dict[str, Any]:
@@ -74,15 +92,14 @@ def export_adapter(run: RunFolder, kind: str, which: str, out: Path) -> dict[str
     Raises:
         StageError: no such checkpoint, or the other form has no field for something.
     """
-    from mlx_sentis.training.checkpoints import adapter_of
-
+    require_own_place(out, "adapter_config.json")
     found = read_adapter(adapter_of(run.root, which))
     WRITERS[kind](found, base_of(run), out)
     return {"to": kind, "out": str(out), "type": found.facts["type"], "modules": len(found.modules)}
 
 
 def convert_model(path: Path, to: Origin, out: Path, *, allow_pickle: bool = False) -> dict[str, Any]:
-    """Rewrite a model directory in torch's or MLX's layout; to torch, transformers opens it before it is called done.
+    """Rewrite a model directory in torch's or MLX's layout; the library it is for opens it before it is called done.
 
     Args:
         path: the directory; whose layout it has, its files say.
@@ -93,6 +110,7 @@ def convert_model(path: Path, to: Origin, out: Path, *, allow_pickle: bool = Fal
     Returns:
         Origin, number of tensors, files.
     """
+    require_own_place(out, "config.json")
     out.parent.mkdir(parents=True, exist_ok=True)
     if allow_pickle and not any(path.glob("*.safetensors")):
         from converters.pickle_checkpoint import write_safetensors_of_pickles
@@ -106,21 +124,34 @@ def convert_model(path: Path, to: Origin, out: Path, *, allow_pickle: bool = Fal
             return convert_model(plain, to, out)
     origin = origin_of(path)
     base = open_model_folder(path, origin=origin)
+    with opened_before_done(out, "mlx-lm" if to == "mlx" else "transformers", base) as (made, opener):
+        files = convert_folder(base, to, made)
+    facts = {"from": origin, "to": to, "out": str(out), "files": files, "tensors": len(base.stored)}
+    return facts | {"opened_by": opener}
+
+
+@contextmanager
+def opened_before_done(out: Path, library: str, base: ModelFolder) -> Iterator[tuple[Path, str]]:
+    """Yield a place for a model directory; it becomes `out` when the library it is for has loaded it without a fault.
+
+    Args:
+        out: the directory to make.
+        library: `transformers` or `mlx-lm`.
+        base: what it is made of.
+
+    Yields:
+        The place, and who will open it: empty where mlx-lm has no definition of the architecture.
+
+    Raises:
+        StageError: keys are missing, unexpected or of another shape; all at once.
+    """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    opener = "" if library == "mlx-lm" and not base.architecture.mlx_lm_module else library
     with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as work:
         made = Path(work) / out.name
-        files = convert_folder(base, to, made)
-        if to == "torch":
-            reopen(made, Path(work))
+        yield made, opener
+        if opener:
+            run_child(OPENERS[opener], {"folder": str(made)}, Path(work) / "reopen.json")
         with folder_written_whole(out) as new:
             for file in made.iterdir():
                 file.rename(new / file.name)
-    return {"from": origin, "to": to, "out": str(out), "files": files, "tensors": len(base.stored)}
-
-
-def reopen(folder: Path, work: Path) -> None:
-    """Require that transformers loads a directory with no key missing, unexpected or of another shape.
-
-    Raises:
-        StageError: it does not; all keys at once.
-    """
-    run_child("parity.runners.reopen", {"folder": str(folder)}, work / "reopen.json")

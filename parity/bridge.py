@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from weights_bridge.adapter_file import read_adapter
+from weights_bridge.adapter_file import adapter_of, read_adapter
 from weights_bridge.compare import GateReport
 from weights_bridge.errors import BudgetMissedError
 from weights_bridge.files import read_json, write_json
 from weights_bridge.merge import require_base, write_merged
-from weights_bridge.model_folder import open_model_folder
+from weights_bridge.model_folder import open_base
 from weights_bridge.run_folder import RunFolder
 from weights_bridge.settings import ParitySettings
 
@@ -30,23 +30,61 @@ def merge_run(run: RunFolder, which: str = "best", dtype: str = "fp32") -> dict[
     Raises:
         StageError: no such checkpoint, or the data was prepared after the training.
     """
-    from mlx_sentis.training.checkpoints import adapter_of
-
     run.require_trained_data()
     recipe = read_json(run.path("recipe.json"))
-    base, adapter = open_model_folder(Path(recipe["model"]["path"])), adapter_of(run.root, which)
+    base, adapter = open_base(Path(recipe["model"]["path"])), adapter_of(run.root, which)
     with run.stage("bridge", [*base.weight_files(), adapter.resolve(), run.path("recipe.json")]) as stage:
         found = read_adapter(adapter)
         require_base(base, found)
-        given = recipe["template"]["source"] == "--template"
-        template = Path(recipe["template"]["file"]) if given else None
-        effect = write_merged(base, found, run.path("merged"), recipe["stop_ids"], template, dtype)
+        effect = write_merged(base, found, run.path("merged"), recipe["stop_ids"], template_of(recipe), dtype)
         stage.wrote(run.path("merged"))
         size = sum(file.stat().st_size for file in run.path("merged").iterdir())
         stage.facts |= {"checkpoint": adapter.resolve().parent.name, "modules": len(found.modules), "bytes": size}
         stage.facts |= {"dtype": dtype, "effect": effect.as_json()}
-        stage.facts["quantised"] = found.facts.get("quantised", "no")
+        stage.facts |= {"quantised": found.facts.get("quantised", "no"), "packed_base": base.origin == "mlx"}
     return stage.facts
+
+
+def copy_merged(run: RunFolder, precision: str, out: Path) -> dict[str, Any]:
+    """Write a run's merged model once more in fewer bits; the library it is for opens it before it is called done.
+
+    Args:
+        run: bridged, with a passed gate A0.
+        precision: one of `merged_copy.PRECISIONS`.
+        out: the directory to make.
+
+    Returns:
+        Precision, bytes, how much of the adapter's effect is kept, who opened it.
+
+    Raises:
+        StageError: gate A0 has not passed for the merged model, or too little of the adapter would be left.
+    """
+    from converters.swap import check_gate
+    from parity.a0 import merged_checkpoint
+    from parity.adapters_in_out import base_of, opened_before_done, require_own_place
+    from weights_bridge.merged_copy import PACKED, write_merged_copy
+
+    require_own_place(out, "config.json")
+    check_gate(run.path("merged"), run.path("parity", "a0.json"))
+    which, recipe, base = merged_checkpoint(run), read_json(run.path("recipe.json")), base_of(run)
+    found = read_adapter(adapter_of(run.root, which))
+    require_base(base, found)
+    with opened_before_done(out, "mlx-lm" if precision in PACKED else "transformers", base) as (made, opener):
+        effect = write_merged_copy(base, found, made, precision, recipe["stop_ids"], template_of(recipe))
+    size = sum(file.stat().st_size for file in out.iterdir())
+    return {
+        "precision": precision,
+        "out": str(out),
+        "checkpoint": which,
+        "bytes": size,
+        "effect": effect.as_json(),
+        "opened_by": opener,
+    }
+
+
+def template_of(recipe: dict[str, Any]) -> Path | None:
+    """Return the template's file where it took the place of the model's own."""
+    return Path(recipe["template"]["file"]) if recipe["template"]["source"] == "--template" else None
 
 
 def gate_a0(run: RunFolder, settings: ParitySettings, which: str = "best") -> GateReport:
@@ -89,6 +127,8 @@ def bridge_run(run: RunFolder, settings: ParitySettings, which: str, say: Callab
         f"merged {facts['modules']} modules of checkpoint {facts['checkpoint']} into {facts['bytes'] / 1e6:.0f} MB "
         f"{facts['dtype']}, which keep {facts['effect']['kept']:.2%} of the adapter's effect"
     )
+    if facts["packed_base"]:
+        say("the base is packed: its weights were dequantised in fp32, as they were trained on, before the merge")
     if facts["quantised"] != "no":
         say("trained on quantised weights and merged into the full ones: the gates and eval measure what is shipped")
     return gate_a0(run, settings, which)

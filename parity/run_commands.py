@@ -11,6 +11,8 @@ from weights_bridge.console import Output, command
 from weights_bridge.run_folder import RunFolder
 from weights_bridge.settings import Resolved, resolve
 
+PRECISIONS = ("fp16", "bf16", "8bit", "6bit", "5bit", "4bit")  # those of weights_bridge.merged_copy, not imported here
+
 PATH = click.Path(path_type=Path)
 
 
@@ -93,6 +95,11 @@ def default_folder(resolved: Resolved) -> Path:
 @click.option("--from", "source", nargs=2, metavar="peft|mlx DIR", help="First take this adapter into the run.")
 @click.option("--out", type=PATH, help="Where an adapter or a model goes; RUN/peft and RUN/mlx by default.")
 @click.option("--checkpoint", help="best (default), last or an update's number.")
+@click.option(
+    "--precision",
+    type=click.Choice(PRECISIONS),
+    help="Write the merged model once more into --out, in fewer bits; packed ones are for mlx-lm.",
+)
 @click.option("--allow-pickle", is_flag=True, help="Read .bin and .pt too, as weights only.")
 def bridge(
     output: Output,
@@ -101,28 +108,44 @@ def bridge(
     source: tuple[str, str] | None,
     out: Path | None,
     checkpoint: str | None,
+    precision: str | None,
     allow_pickle: bool,
 ) -> None:
     """Merge the trained adapter into a Hugging Face directory and measure gate A0.
 
-    Or take adapters in and out (--from, --to), or rewrite a model directory in torch's or MLX's layout.
+    Or take adapters in and out (--from, --to), write the merged model in fewer bits (--precision), or rewrite a
+    model directory in torch's or MLX's layout.
     """
-    from parity.adapters_in_out import IMPORTED, convert_model, export_adapter, import_adapter
-    from parity.bridge import bridge_run
+    from parity.adapters_in_out import convert_model, export_adapter, import_adapter
+    from parity.bridge import bridge_run, copy_merged
     from parity.verify import settings_of
+    from weights_bridge.adapter_file import IMPORTED
 
     is_model = (folder / "config.json").is_file() and not (folder / "manifest.json").is_file()
     if is_model:
-        if to == "peft" or source or out is None:
+        if to == "peft" or source or precision or out is None:
             raise click.UsageError("a model directory takes --to torch or mlx, and --out")
         facts = convert_model(folder, to, out, allow_pickle=allow_pickle)
         text = f"{out}: {facts['tensors']} tensors from {facts['from']}'s layout to {to}'s, bit by bit"
-        output.answer("bridge", facts, text + ("; transformers opened it" if to == "torch" else ""))
+        output.answer("bridge", facts, text + (f"; {facts['opened_by']} opened it" if facts["opened_by"] else ""))
         return
     opened = RunFolder.existing(folder)
+    if precision:
+        if source or checkpoint or to != "torch" or out is None:
+            raise click.UsageError("--precision is of the merged model as it is, and wants --out")
+        facts = copy_merged(opened, precision, out)
+        kept = facts["effect"]
+        text = (
+            f"{out}: {precision}, {facts['bytes'] / 1e6:.1f} MB, keeps {kept['kept']:.2%} of the adapter's effect, "
+            f"{kept['least']:.2%} at the least ({kept['module']}); {facts['opened_by']} opened it"
+        )
+        output.answer("bridge", facts, text)
+        return
     if source:
         if source[0] not in ("peft", "mlx"):
             raise click.UsageError(f"--from {source[0]}: wanted peft or mlx")
+        if checkpoint:
+            raise click.UsageError("--from takes an adapter in and goes on with it: leave --checkpoint out")
         facts = import_adapter(opened, source[0], Path(source[1]), allow_pickle=allow_pickle)
         output.story(f"{facts['type']} of rank {facts['rank']}, alpha {facts['alpha']:g}, {facts['modules']} modules")
     which = checkpoint or (IMPORTED if source else "best")

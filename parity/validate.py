@@ -21,6 +21,7 @@ from mlx_sentis.validation.text import generic_texts, is_plain, new_prompts, own
 from parity.children import run_child
 from parity.evaluate import text_decoder
 from parity.runners.generators import Runner, files_of, open_generator
+from weights_bridge.adapter_file import adapter_of
 from weights_bridge.errors import StageError, UsedWronglyError
 from weights_bridge.files import read_json
 from weights_bridge.run_folder import RunFolder
@@ -118,8 +119,6 @@ def _adapter(run: RunFolder, runner: Runner, checkpoint: str | None) -> Path | N
     if runner == "onnx":
         hint = "take --runner mlx, or leave --checkpoint out"
         raise UsedWronglyError("--checkpoint: the graph holds the final weights only", hint=hint)
-    from mlx_sentis.training.checkpoints import adapter_of
-
     return adapter_of(run.root, checkpoint)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -74,3 +75,30 @@ def write_moved(base: Path, path: Path, settings: Settings) -> None:
         moved.append((name, array * mx.array(1 + 0.1 * noise) + mx.array(0.03 * noise)))
     model.network.load_weights(moved, strict=False)
     adapters.save_adapter(path, model, facts)
+
+
+def write_packed(source: Path, target: Path, quantization: dict[str, Any], *, half: bool = True) -> Path:
+    """Write a directory as `mlx_lm.convert -q` does: packed weights, `quantization` in the configuration."""
+    import mlx.core as mx
+    import mlx.nn as nn
+    from mlx.utils import tree_flatten
+
+    from mlx_sentis.training.definitions import load_causal_lm
+    from weights_bridge.model_folder import open_model_folder
+
+    shutil.copytree(source, target)
+    network = load_causal_lm(open_model_folder(source)).network
+    if half:
+        network.set_dtype(mx.bfloat16)
+    options = {key: value for key, value in quantization.items() if key in ("group_size", "bits", "mode")}
+    width = options["group_size"]
+
+    def chosen(name: str, module: nn.Module) -> Any:
+        fits = hasattr(module, "to_quantized") and module.weight.shape[-1] % width == 0
+        return fits and quantization.get(name, True)
+
+    nn.quantize(network, **options, class_predicate=chosen)
+    weights = dict(tree_flatten(network.parameters()))  # pyright: ignore
+    mx.save_safetensors(str(target / "model.safetensors"), weights, metadata={"format": "mlx"})
+    edit_json(target / "config.json", lambda config: config.update(quantization=quantization))
+    return target

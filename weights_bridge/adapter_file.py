@@ -25,6 +25,8 @@ from weights_bridge.compare import Array
 from weights_bridge.errors import StageError, all_at_once
 from weights_bridge.safetensors_reader import open_safetensors
 
+ADAPTER = "adapter.safetensors"  # its name in a checkpoint
+IMPORTED = "imported"  # the checkpoint that came from elsewhere
 HINT = "give a checkpoint that `train` wrote"
 
 
@@ -75,6 +77,24 @@ def rank_of(facts: dict[str, Any], module: str) -> int:
 def alpha_of(facts: dict[str, Any], module: str) -> float:
     """Return alpha of one module by a file's facts."""
     return float((facts.get("alphas") or {}).get(module, facts["alpha"]))
+
+
+def adapter_of(run: Path, which: str = "best") -> Path:
+    """Return the adapter file of a run's checkpoint.
+
+    Args:
+        run: the run folder.
+        which: `best`, `last`, `imported` or a step.
+
+    Raises:
+        StageError: no such checkpoint.
+    """
+    path = run / "checkpoints" / which / ADAPTER
+    if not path.is_file():
+        known = sorted(folder.name for folder in (run / "checkpoints").glob("[!.]*") if (folder / ADAPTER).is_file())
+        hint = f"known: {', '.join(known)}" if known else "run `mlx-sentis train` first"
+        raise StageError(f"{path}: no such checkpoint", hint=hint)
+    return path
 
 
 def read_adapter(path: Path) -> Adapter:

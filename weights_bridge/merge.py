@@ -63,7 +63,7 @@ class Effect:
     """How much of an adapter's effect the written weights keep."""
 
     def __init__(self) -> None:
-        self._lost, self._whole = 0.0, 0.0
+        self._part, self._whole = 0.0, 0.0  # sums over all weights: ‖Δ' − Δ‖² and ‖Δ‖²
         self.worst: tuple[float, str] = (1.0, "")
 
     def add(self, module: str, base: Array, exact: Array, written: Array) -> None:
@@ -77,24 +77,51 @@ class Effect:
         """
         whole = float(np.square(exact - base, dtype=np.float64).sum())
         lost = float(np.square(written.astype(np.float64) - exact).sum())
+        self._count(module, lost, whole)
+
+    def _count(self, module: str, part: float, whole: float) -> None:
         self._whole += whole
-        self._lost += lost
-        if (kept := _kept(lost, whole)) < self.worst[0] or not self.worst[1]:
+        self._part += part
+        if (kept := self._kept(part, whole)) < self.worst[0] or not self.worst[1]:
             self.worst = (kept, module)
+
+    @staticmethod
+    def _kept(part: float, whole: float) -> float:
+        if whole == 0:
+            return 1.0 if part == 0 else 0.0
+        return max(0.0, 1.0 - math.sqrt(part / whole))
 
     @property
     def kept(self) -> float:
         """The share that survives, 0 to 1."""
-        return _kept(self._lost, self._whole)
+        return self._kept(self._part, self._whole)
 
     def as_json(self) -> dict[str, Any]:
         return {"kept": round(self.kept, 6), "least": round(self.worst[0], 6), "module": self.worst[1]}
 
 
-def _kept(lost: float, whole: float) -> float:
-    if whole == 0:
-        return 1.0 if lost == 0 else 0.0
-    return max(0.0, 1.0 - math.sqrt(lost / whole))
+def merged_exactly(base: ModelFolder, adapter: Adapter) -> Iterator[tuple[str, Array, Array]]:
+    """Yield (torch name, base tensor, merged tensor) one at a time.
+
+    What an adapter changes is float64, what was trained whole is as it was trained, all else is the base's own array.
+
+    Raises:
+        StageError: a module of the adapter is not in the model, or its shapes do not fit; all at once.
+    """
+    check_fit(base, adapter)
+    whole = adapter.flat() if adapter.is_full else adapter.saved
+    for name, array in base.tensors():
+        module = name.removesuffix(".weight")
+        if name in whole:
+            yield name, array, whole[name]
+        elif name.endswith(".weight") and module in adapter.modules and not adapter.is_full:
+            yield (
+                name,
+                array,
+                adapted_weight(array, adapter.modules[module], adapter.kind, adapter.scale_of(module)),
+            )
+        else:
+            yield name, array, array
 
 
 def merged_tensors(
@@ -109,32 +136,23 @@ def merged_tensors(
         effect: counts what the rounding leaves of the adapter.
 
     Raises:
-        StageError: a module of the adapter is not in the model, or its shapes do not fit; all at once.
+        StageError: as `merged_exactly`.
     """
-    check_fit(base, adapter)
-    whole = adapter.flat() if adapter.is_full else adapter.saved
-    for name, array in base.tensors():
-        module = name.removesuffix(".weight")
-        if name in whole:
-            yield name, whole[name].astype(dtype)
-        elif name.endswith(".weight") and module in adapter.modules and not adapter.is_full:
-            exact = adapted_weight(array, adapter.modules[module], adapter.kind, adapter.scale_of(module))
-            rounded = exact.astype(np.float32) if dtype == FLOAT32 else rounded_once(exact, dtype)
-            if effect is not None:
-                effect.add(module, array, exact, rounded)
-            yield name, rounded
-        else:
-            yield name, array.astype(dtype) if array.dtype.kind == "f" else array
+    for name, array, exact in merged_exactly(base, adapter):
+        written = rounded_once(exact, dtype) if exact.dtype.kind == "f" else exact
+        if effect is not None and exact is not array:
+            effect.add(name.removesuffix(".weight"), array, exact, written)
+        yield name, written
 
 
 def rounded_once(exact: Array, dtype: np.dtype[Any]) -> Array:
-    """Return float64 values in a half type, rounded once: by way of fp32 with the lost part as a sticky bit.
+    """Return values in another type, rounded once: float64 to bfloat16 with the part that fp32 loses as a sticky bit.
 
     numpy rounds float64 to float16 directly; to bfloat16 ml_dtypes goes through fp32, whose own rounding could make
     a tie of what was none. Rounding to odd first cannot (Boldo & Melquiond 2008).
     """
-    if dtype == np.float16:
-        return exact.astype(np.float16)
+    if exact.dtype != np.float64 or dtype in (np.float16, np.float32):
+        return exact.astype(dtype)
     near = exact.astype(np.float32)
     bits = near.view(np.uint32).copy()
     too_far = np.abs(near.astype(np.float64)) > np.abs(exact)
@@ -221,12 +239,17 @@ def write_merged(
     effect = Effect()
     with folder_written_whole(out) as new:
         write_model_folder(new, base, merged_tensors(base, adapter, DTYPES[dtype], effect), dtype)
-        if template is not None:
-            shutil.copyfile(template, new / "chat_template.jinja")
-        generation = read_json(new / "generation_config.json") if (new / "generation_config.json").is_file() else {}
-        write_json(new / "generation_config.json", generation | {"eos_token_id": stop_ids})
+        write_manners(new, stop_ids, template)
         require_kept(effect, dtype)
     return effect
+
+
+def write_manners(new: Path, stop_ids: list[int], template: Path | None) -> None:
+    """Put what a model was asked and stopped with beside its weights (see `write_merged`)."""
+    if template is not None:
+        shutil.copyfile(template, new / "chat_template.jinja")
+    generation = read_json(new / "generation_config.json") if (new / "generation_config.json").is_file() else {}
+    write_json(new / "generation_config.json", generation | {"eos_token_id": stop_ids})
 
 
 def require_kept(effect: Effect, what: str) -> None:

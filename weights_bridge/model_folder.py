@@ -16,7 +16,7 @@ from weights_bridge.compare import Array
 from weights_bridge.errors import StageError, all_at_once
 from weights_bridge.files import read_json
 from weights_bridge.model_config import QUANTISED, layer_kinds, normalised_config
-from weights_bridge.quantisation import PARTS, Packing, dequantised, packing_of
+from weights_bridge.quantisation import Packing, dequantised, packing_of
 from weights_bridge.safetensors_reader import SafetensorsFile
 from weights_bridge.weight_files import open_weights, require_inside, weight_files
 
@@ -80,12 +80,12 @@ class ModelFolder:
         """Yield (torch name, array) one at a time, of a torch directory in file order.
 
         Args:
-            as_fp32: widen bf16 and fp16 to float32 (exact).
+            as_fp32: widen bf16 and fp16 to float32 (exact), and dequantise packed weights there (see `mlx_tensor`).
         """
         if self.origin == "torch":
             source = ((name, file.tensor(name)) for name, file in self.stored.items())
         else:
-            source = self.architecture.torch_tensors(self.config, self.mlx_tensor)
+            source = self.architecture.torch_tensors(self.config, lambda name: self.mlx_tensor(name, wide=as_fp32))
         for name, array in source:
             yield name, array.astype(np.float32) if as_fp32 and array.dtype.itemsize == 2 else array
 
@@ -97,8 +97,13 @@ class ModelFolder:
         """
         return self._stored(name).tensor(name).astype(np.float32)
 
-    def mlx_tensor(self, name: str) -> Array:
+    def mlx_tensor(self, name: str, *, wide: bool = False) -> Array:
         """Return one tensor of an MLX directory in MLX's layout, dequantised where it is packed.
+
+        Args:
+            name: MLX's.
+            wide: compute scale · integer + bias in float32, as the trainer does, also where the scales are of a half
+                type; without it the weights come in the scales' type, bit-equal to `mx.dequantize`.
 
         Raises:
             StageError: it or one of its parts is not in the directory.
@@ -108,12 +113,10 @@ class ModelFolder:
         if packing is None:
             return array
         module = name.removesuffix("weight")
-        scales, biases = (
-            self._stored(module + part).tensor(module + part) if part in packing.part_shapes((1, 1)) else None
-            for part in PARTS
-        )
-        assert scales is not None
-        return dequantised(array, scales, biases, packing)
+        parts = {part: self._stored(module + part).tensor(module + part) for part in packing.part_shapes((1, 1))}
+        if wide and packing.mode == "affine":
+            parts = {part: stored.astype(np.float32) for part, stored in parts.items()}
+        return dequantised(array, parts["scales"], parts.get("biases"), packing)
 
     def require_plain(self, *keys: str) -> None:
         """Refuse a torch directory whose configuration says what only MLX writes.
@@ -213,3 +216,13 @@ def open_model_folder(path: Path, *, origin: Origin = "torch") -> ModelFolder:
     if config.get("rope_traditional"):
         folder.require_plain("rope_traditional")
     return folder
+
+
+def open_base(path: Path) -> ModelFolder:
+    """Open a directory as the base of a training: one whose weights MLX packed is read as MLX wrote it.
+
+    Raises:
+        StageError: as `open_model_folder`; or a packing that MLX does not have.
+    """
+    folder = open_model_folder(path)
+    return open_model_folder(path, origin="mlx") if packing_of(folder.config) else folder

@@ -45,18 +45,28 @@ def write_model_folder(
         dtype: a key of `DTYPES`, which the arrays have already.
         shard_bytes: the most a shard holds.
     """
-    wanted = base.architecture.torch_shapes(base.config)
-    order = [name for name in base.stored if name in wanted] if base.origin == "torch" else list(wanted)
-    shapes = {name: wanted[name] for name in order}
+    shapes = torch_shapes_in_order(base)
     kept = ((name, array) for name, array in tensors if name in shapes)
     write_model(new, shapes, kept, dict.fromkeys(shapes, DTYPES[dtype]), shard_bytes)
     copy_around(new, base)
+    write_json(new / "config.json", plain_config(base, dtype))
+
+
+def torch_shapes_in_order(base: ModelFolder) -> dict[str, tuple[int, ...]]:
+    """Return torch name to shape of what the table knows, in the order in which `base.tensors` yields it."""
+    wanted = base.architecture.torch_shapes(base.config)
+    order = [name for name in base.stored if name in wanted] if base.origin == "torch" else list(wanted)
+    return {name: wanted[name] for name in order}
+
+
+def plain_config(base: ModelFolder, dtype: str) -> dict[str, Any]:
+    """Return a base's `config.json` for weights of one type in torch's layout."""
     config = read_json(base.path / "config.json") | {"dtype": WORD[dtype]}
     config.pop("torch_dtype", None)  # transformers 4's word for the same
     for key in (*QUANTISED, "rope_traditional"):
         config.pop(key, None)
     # both places that readers look at (see `normalised_config`)
-    write_json(new / "config.json", config | {key: base.config[key] for key in ROPE if key in base.config})
+    return config | {key: base.config[key] for key in ROPE if key in base.config}
 
 
 def copy_around(new: Path, base: ModelFolder) -> None:

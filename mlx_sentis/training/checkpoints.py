@@ -15,11 +15,11 @@ import numpy as np
 
 from mlx_sentis.training.adapters import AdapterFacts, save_adapter
 from mlx_sentis.training.definitions import CausalLM
-from weights_bridge.errors import StageError
+from weights_bridge.adapter_file import ADAPTER, IMPORTED
 from weights_bridge.files import folder_written_whole, write_json
 from weights_bridge.safetensors_writer import write_safetensors
 
-ADAPTER, STATE_ARRAYS, STATE = "adapter.safetensors", "state.safetensors", "state.json"
+STATE_ARRAYS, STATE = "state.safetensors", "state.json"
 
 
 def save_checkpoint(
@@ -44,11 +44,11 @@ def save_checkpoint(
 
 
 def forget_others(folder: Path, step: int) -> None:
-    """Remove the checkpoints and links of an earlier run, once this run has one of its own."""
+    """Remove the checkpoints and links of an earlier training, once this one has its own; what was imported stays."""
     for entry in folder.iterdir():
         if entry.is_symlink():
             entry.unlink()
-        elif entry.name != str(step):
+        elif entry.name not in (str(step), IMPORTED):
             shutil.rmtree(entry, ignore_errors=True)
 
 
@@ -66,21 +66,3 @@ def link(folder: Path, name: str, step: int) -> None:
     beside.unlink(missing_ok=True)
     beside.symlink_to(str(step), target_is_directory=True)
     beside.replace(folder / name)
-
-
-def adapter_of(run: Path, which: str = "best") -> Path:
-    """Return the adapter file of a run's checkpoint.
-
-    Args:
-        run: the run folder.
-        which: `best`, `last` or a step.
-
-    Raises:
-        StageError: no such checkpoint.
-    """
-    path = run / "checkpoints" / which / ADAPTER
-    if not path.is_file():
-        known = sorted(folder.name for folder in (run / "checkpoints").glob("[!.]*") if (folder / ADAPTER).is_file())
-        hint = f"known: {', '.join(known)}" if known else "run `mlx-sentis train` first"
-        raise StageError(f"{path}: no such checkpoint", hint=hint)
-    return path

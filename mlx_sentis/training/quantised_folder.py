@@ -55,7 +55,9 @@ def load_packed(network: nn.Module, folder: ModelFolder) -> None:
     stored = (
         (name, array) for name, array in folder.tensors(as_fp32=False) if not (tied and name.startswith("lm_head."))
     )
-    found: dict[str, mx.array] = network.sanitize({name: mx.array(_wide(array)) for name, array in stored})  # pyright: ignore
+    found: dict[str, mx.array] = {name: mx.array(_wide(array)) for name, array in stored}
+    if hasattr(network, "sanitize"):  # Phi-3's and Gemma 2's definitions have none
+        found = network.sanitize(found)  # pyright: ignore
     _quantise_as_stored(network, folder, found)
     wanted: dict[str, mx.array] = dict(tree_flatten(network.parameters()))  # pyright: ignore
     faults = [f"{name}: missing, wanted {wanted[name].shape}" for name in wanted.keys() - found.keys()]

@@ -56,7 +56,7 @@ def children_here() -> Iterator[None]:
         importlib.import_module(module).answer(json.loads(json.dumps(request)))
 
     with pytest.MonkeyPatch.context() as patch:
-        for asking in ("parity.a0_sides", "parity.validate"):
+        for asking in ("parity.a0_sides", "parity.adapters_in_out", "parity.validate"):
             patch.setattr(f"{asking}.run_child", answer)
         yield
 

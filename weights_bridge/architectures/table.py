@@ -103,6 +103,7 @@ class Architecture:
         family: the I/O contract it is exported under.
         tensors: the table.
         sliding: whether some layers attend to a window only (then the graph has a second mask input).
+        rotary_by_kind: whether sliding layers have a rotary base of their own.
         mends: named corrections of the MLX definition.
         definition: the module of mlx-lm that defines it, where it bears another name; empty where mlx-lm has none.
         stages: what covers it.
@@ -116,6 +117,7 @@ class Architecture:
     family: str
     tensors: tuple[Tensor, ...]
     sliding: bool = False
+    rotary_by_kind: bool = False
     mends: tuple[Mend, ...] = ()
     definition: str | None = None
     stages: tuple[str, ...] = ALL_STAGES
@@ -222,7 +224,9 @@ class Architecture:
         }
 
 
-TIED_HEAD = Drop(r"lm_head\.weight|proj_out\.weight", "the head is tied: the embedding's table is stored once")
+TIED_HEAD = Drop(
+    r"(lm_head|proj_out)\.(weight|scales|biases)", "the head is tied: the embedding's table is stored once"
+)
 ROTARY = Drop(r".*\.rotary_emb\.inv_freq", "older checkpoints store the rotary frequencies, which the base gives")
 
 

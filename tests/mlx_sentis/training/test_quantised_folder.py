@@ -11,7 +11,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import pytest
-from helpers import call, edit_json
+from helpers import call, edit_json, write_packed
 from mlx.utils import tree_flatten
 
 from mlx_sentis.training import adapters
@@ -36,26 +36,6 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 
 
-def write_packed(source: Path, target: Path, quantization: dict[str, Any], *, half: bool = True) -> Path:
-    """Write a directory as `mlx_lm.convert -q` does: packed weights, `quantization` in the configuration."""
-    shutil.copytree(source, target)
-    network = load_causal_lm(open_model_folder(source)).network
-    if half:
-        network.set_dtype(mx.bfloat16)
-    options = {key: value for key, value in quantization.items() if key in ("group_size", "bits", "mode")}
-    width = options["group_size"]
-
-    def chosen(name: str, module: nn.Module) -> Any:
-        fits = hasattr(module, "to_quantized") and module.weight.shape[-1] % width == 0
-        return fits and quantization.get(name, True)
-
-    nn.quantize(network, **options, class_predicate=chosen)
-    weights = dict(tree_flatten(network.parameters()))  # pyright: ignore
-    mx.save_safetensors(str(target / "model.safetensors"), weights, metadata={"format": "mlx"})
-    edit_json(target / "config.json", lambda config: config.update(quantization=quantization))
-    return target
-
-
 def write_dequantised(packed: Path, target: Path) -> Path:
     """Write the fp32 directory that a packed one stands for."""
     shutil.copytree(packed, target)
@@ -78,8 +58,11 @@ def logits_of(model: CausalLM) -> np.ndarray:
     return np.array(model.logits(model.hidden(model.embed(ids))))
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("model_type", ["llama", "gemma3_text"])
+CASES = [(model_type, form) for model_type in ("llama", "gemma3_text") for form in FORMS]
+CASES += [(model_type, "4 bits") for model_type in ("phi3", "smollm3", "mistral", "qwen3")]
+
+
+@pytest.mark.parametrize(("model_type", "form"), CASES)
 def test_a_packed_model_is_its_dequantised_self(toy_model: Toy, tmp_path: Path, model_type: str, form: str) -> None:
     packed = write_packed(toy_model(model_type), tmp_path / "packed", FORMS[form])
     model = load_causal_lm(open_model_folder(packed))

@@ -16,10 +16,9 @@ from click.testing import Result
 from helpers import call, edit_json
 
 from mlx_sentis.training import events, step
-from mlx_sentis.training.checkpoints import adapter_of
 from mlx_sentis.training.stage import require_known_ids, train_run
 from mlx_sentis.watch.log import read_log
-from weights_bridge.adapter_file import read_adapter
+from weights_bridge.adapter_file import adapter_of, read_adapter
 from weights_bridge.errors import StageError
 from weights_bridge.files import read_json, read_jsonl, write_jsonl
 from weights_bridge.run_folder import RunFolder
