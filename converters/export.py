@@ -16,7 +16,7 @@ from converters.tracing import trace
 from converters.weights import check_fit, fill, store_as_fp16
 from weights_bridge.errors import StageError
 from weights_bridge.files import write_json, written_whole
-from weights_bridge.model_folder import ModelFolder, layer_kinds, open_model_folder, require_stage
+from weights_bridge.model_folder import ModelFolder, open_model_folder, require_stage
 from weights_bridge.settings import ExportSettings
 
 if TYPE_CHECKING:
@@ -86,12 +86,13 @@ def assemble(
     bound = {name: name for name in ("input_ids", "position_ids")}
     hidden, *rotary = assembly.instantiate(prelude, "", bound, shapes)
     pairs = dict(zip(causal_lm.kinds_of(folder), zip(rotary[::2], rotary[1::2], strict=True), strict=True))
-    for index, kind in enumerate(layer_kinds(folder.config)):
+    for index, make in enumerate(causal_lm.makes_of(folder)):
+        kind = causal_lm.kind_of_make(make)
         past, present = f"past_key_values.{index}.", f"present.{index}."
         inputs = {"hidden": hidden, "cos": pairs[kind][0], "sin": pairs[kind][1], "mask": causal_lm.MASK_OF_KIND[kind]}
         inputs |= {"past_key": past + "key", "past_value": past + "value"}
         hidden, *_ = assembly.instantiate(
-            fragments[f"layer:{kind}"],
+            fragments[f"layer:{make}"],
             f"layers.{index}.",
             inputs,
             shapes,
@@ -107,7 +108,22 @@ def assemble(
 
 
 def add_head(assembly: Assembly, folder: ModelFolder, hidden: str, shapes: dict[str, tuple[int, ...]]) -> None:
-    """Add the product with the vocabulary.
+    """Add the head: the product with the vocabulary, and where there is a soft cap, cap · tanh(logits / cap)."""
+    cap = folder.config.get("final_logit_softcapping")
+    if not cap:
+        _add_product(assembly, folder, hidden, shapes, "logits")
+        return
+    _add_product(assembly, folder, hidden, shapes, "head.uncapped")
+    bound = assembly.constant(np.array(cap, np.float32))
+    assembly.node("Div", ["head.uncapped", bound], ["head.relative"], name="head.relative")
+    assembly.node("Tanh", ["head.relative"], ["head.bounded"], name="head.bounded")
+    assembly.node("Mul", ["head.bounded", bound], ["logits"], name="logits")
+
+
+def _add_product(
+    assembly: Assembly, folder: ModelFolder, hidden: str, shapes: dict[str, tuple[int, ...]], out: str
+) -> None:
+    """Add the product with the vocabulary under a name.
 
     An own table is stored transposed, like every other Linear. A tied one is read as it lies by both Gather and
     `Gemm(transB=1)`: Sentis folds `Transpose(constant)` into a second copy of the table at import, while Gemm
@@ -116,7 +132,7 @@ def add_head(assembly: Assembly, folder: ModelFolder, hidden: str, shapes: dict[
     """
     if not folder.config["tie_word_embeddings"]:
         table = assembly.weight(causal_lm.HEAD, "transpose", shapes[causal_lm.HEAD])
-        assembly.node("MatMul", [hidden, table], ["logits"], name="logits")
+        assembly.node("MatMul", [hidden, table], [out], name=out)
         return
     vocabulary, width = shapes[causal_lm.TABLE]
     table = assembly.weight(causal_lm.TABLE, "same", shapes[causal_lm.TABLE])
@@ -128,7 +144,7 @@ def add_head(assembly: Assembly, folder: ModelFolder, hidden: str, shapes: dict[
         last = assembly.constant(np.array([vocabulary], np.int64))
         assembly.node("Shape", ["input_ids"], ["head.sizes"], name="head.sizes")
         (shape,) = assembly.node("Concat", ["head.sizes", last], ["head.shape"], name="head.shape", axis=0)
-    assembly.node("Reshape", ["head.product", shape], ["logits"], name="logits")
+    assembly.node("Reshape", ["head.product", shape], [out], name=out)
 
 
 def add_argmax(assembly: Assembly) -> None:

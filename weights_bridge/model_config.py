@@ -10,6 +10,13 @@ from weights_bridge.architectures.table import DECODER_SIZES
 from weights_bridge.errors import StageError, all_at_once
 
 QUANTISED = ("quantization", "quantization_config")
+CAPS = ("attn_logit_softcapping", "final_logit_softcapping")
+GEMMA2 = {  # transformers' defaults; mlx-lm divides scores by √144 where the configuration does not say
+    "query_pre_attn_scalar": 256,
+    "attn_logit_softcapping": 50.0,
+    "final_logit_softcapping": 30.0,
+    "sliding_window": 4096,
+}
 
 
 def normalised_config(config: Any, path: Path) -> dict[str, Any]:
@@ -38,6 +45,8 @@ def normalised_config(config: Any, path: Path) -> dict[str, Any]:
     if normal.get("num_key_value_heads") is None:
         normal["num_key_value_heads"] = normal["num_attention_heads"]
     normal.setdefault("rms_norm_eps", 1e-6)
+    if normal["model_type"] == "gemma2":
+        normal |= {key: normal.get(key, value) for key, value in GEMMA2.items()}
     _settle_rope(normal, file)
     _settle_layers(normal, file)
     _refuse_unknown(normal, file)
@@ -125,6 +134,10 @@ def _refuse_unknown(normal: dict[str, Any], file: str) -> None:
         faults.append("rope_traditional: queries and keys lie inside one matrix, whose rows are not dealt out")
     if model_type == "phi3" and normal.get("attention_bias"):
         faults.append("attention_bias: mlx-lm's definition has none")
+    if model_type == "gemma2":
+        faults += [f"{key}: found {normal[key]!r}, mlx-lm wants a number" for key in GEMMA2 if not normal[key]]
+    else:
+        faults += [f"{key}: mlx-lm's definition has no soft-capping" for key in CAPS if normal.get(key)]
     if faults:
         raise all_at_once(f"{file}: {model_type} as mlx-lm defines it differs:", faults, hint="see the keys named")
 
@@ -140,3 +153,15 @@ def layer_kinds(config: dict[str, Any]) -> list[str]:
         period = config.get("sliding_window_pattern", 6)
         return ["full_attention" if (i + 1) % period == 0 else "sliding_attention" for i in range(layers)]
     return ["full_attention"] * layers
+
+
+def rotary_layers(config: dict[str, Any]) -> list[bool]:
+    """Return for each layer whether its queries and keys are rotated; SmolLM3 leaves every fourth one out."""
+    layers = config["num_hidden_layers"]
+    if config["model_type"] != "smollm3":
+        return [True] * layers
+    stated = config.get("no_rope_layers")  # 1 where there is a rotary embedding, whatever the name says
+    if stated is None:
+        interval = config.get("no_rope_layer_interval", 4)
+        return [(i + 1) % interval != 0 for i in range(layers)]
+    return [bool(one) for one in stated]

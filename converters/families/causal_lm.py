@@ -19,6 +19,7 @@ from typing import Any
 
 from weights_bridge.architectures.table import dimensions
 from weights_bridge.errors import StageError
+from weights_bridge.model_config import rotary_layers
 from weights_bridge.model_folder import ModelFolder, layer_kinds
 from weights_bridge.settings import ExportSettings
 
@@ -34,7 +35,7 @@ def constants(folder: ModelFolder) -> dict[str, Any]:
     """Return what a caller of the graph needs to know about the architecture."""
     config, sizes = folder.config, dimensions(folder.config)
     kinds = layer_kinds(config)
-    return {
+    found = {
         "layers": sizes["L"],
         "heads": config["num_attention_heads"],
         "kv_heads": sizes["K"] // sizes["D"],
@@ -51,6 +52,23 @@ def constants(folder: ModelFolder) -> dict[str, Any]:
         "query_scalar": config.get("query_pre_attn_scalar"),
         "tied": bool(config["tie_word_embeddings"]),
     }
+    if unturned := [i for i, turned in enumerate(rotary_layers(config)) if not turned]:
+        found["layers_without_rotary"] = unturned
+    for word, key in (("score_cap", "attn_logit_softcapping"), ("logit_cap", "final_logit_softcapping")):
+        if config.get(key):
+            found[word] = config[key]
+    return found
+
+
+def makes_of(folder: ModelFolder) -> list[str]:
+    """Return for each layer what tells its graph from others': its kind of attention, and whether it rotates."""
+    pairs = zip(layer_kinds(folder.config), rotary_layers(folder.config), strict=True)
+    return [kind if turned else f"{kind}, no rotary" for kind, turned in pairs]
+
+
+def kind_of_make(make: str) -> str:
+    """Return a make's kind of attention."""
+    return make.partition(",")[0]
 
 
 def kinds_of(folder: ModelFolder) -> list[str]:

@@ -1,4 +1,4 @@
-"""The pieces of a decoder that are traced: prelude, one layer per kind, final norm. Imports torch at the top.
+"""The pieces of a decoder that are traced: prelude, one layer per make, final norm. Imports torch at the top.
 
 The classes are transformers' own. Ours are the cache, a plain concatenation, because `DynamicCache(config=…)` truncates
 sliding layers and carries Python state through the trace, and attention, which is the eager one without its copies of
@@ -29,7 +29,7 @@ class Piece:
     """A module to trace.
 
     Attributes:
-        name: `prelude`, `layer:<kind>` or `norm`.
+        name: `prelude`, `layer:<make>` or `norm`.
         module: takes and returns plain tensors.
         inputs: name to example tensor, in order.
         dynamic: input name to its dynamic axes.
@@ -101,10 +101,10 @@ class FinalNorm(nn.Module):
 
 
 def reduced_config(folder: ModelFolder) -> Any:
-    """Return transformers' configuration with one layer per kind and a tiny vocabulary.
+    """Return transformers' configuration with one layer per make and a tiny vocabulary.
 
     Raises:
-        StageError: transformers and the directory disagree about the layers, or the head does more than a product.
+        StageError: transformers and the directory disagree about the layers.
     """
     config = AutoConfig.from_pretrained(folder.path, local_files_only=True)
     kinds = layer_kinds(folder.config)
@@ -112,15 +112,21 @@ def reduced_config(folder: ModelFolder) -> Any:
     if theirs != kinds:
         found = f"{folder.path}/config.json: transformers reads the layers as {theirs[:8]}…, we as {kinds[:8]}…"
         raise StageError(found, hint="write layer_types into config.json")
-    if getattr(config, "final_logit_softcapping", None) or getattr(config, "attn_logit_softcapping", None):
-        raise StageError(f"{folder.path}/config.json: logit soft-capping", hint="this family has no soft-capping")
     config = copy.deepcopy(config)
-    distinct = causal_lm.kinds_of(folder)
+    distinct = distinct_makes(folder)
     if getattr(config, "layer_types", None):
-        config.layer_types = distinct
+        config.layer_types = [causal_lm.kind_of_make(make) for make in distinct]
+    if getattr(config, "no_rope_layers", None):
+        config.no_rope_layers = [int(make == causal_lm.kind_of_make(make)) for make in distinct]
     config.num_hidden_layers = len(distinct)
     config.vocab_size, config.pad_token_id = TRACED_VOCABULARY, None
     return config
+
+
+def distinct_makes(folder: ModelFolder) -> list[str]:
+    """Return the distinct makes of layers, those of one kind of attention together."""
+    causal_lm.kinds_of(folder)  # refuses a kind without a mask
+    return sorted(set(causal_lm.makes_of(folder)))
 
 
 def pieces(folder: ModelFolder) -> list[Piece]:
@@ -138,7 +144,7 @@ def pieces(folder: ModelFolder) -> list[Piece]:
         "input_ids": torch.zeros(1, QUERY, dtype=torch.int64),
         "position_ids": torch.arange(PAST, PAST + QUERY)[None],
     }
-    by_kind = folder.architecture.sliding
+    by_kind = folder.architecture.rotary_by_kind
     rotary = [f"{part}:{kind}" for kind in kinds for part in ("cos", "sin")]
     prelude = Prelude(whole.model, kinds, by_kind)
     found = [Piece("prelude", prelude, tokens, dict.fromkeys(tokens, (1,)), ["hidden", *rotary])]
@@ -152,6 +158,6 @@ def pieces(folder: ModelFolder) -> list[Piece]:
         "past_value": cache.clone(),
     }
     axes = {"hidden": (1,), "cos": (1,), "sin": (1,), "mask": (2, 3), "past_key": (2,), "past_value": (2,)}
-    for kind, layer in zip(kinds, whole.model.layers, strict=True):
-        found.append(Piece(f"layer:{kind}", Layer(layer), example, axes, ["out", "present_key", "present_value"]))
+    for make, layer in zip(distinct_makes(folder), whole.model.layers, strict=True):
+        found.append(Piece(f"layer:{make}", Layer(layer), example, axes, ["out", "present_key", "present_value"]))
     return [*found, Piece("norm", FinalNorm(whole.model), {"hidden": hidden}, {"hidden": (1,)}, ["out"])]

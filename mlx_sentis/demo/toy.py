@@ -37,8 +37,8 @@ CORPUS = (
     "system user assistant model light give item wait play emote on off door chest lamp bridge forge market stable ",
 )
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<bos>", "<start_of_turn>", "<end_of_turn>")
-MODEL_TYPES = ("llama", "qwen2", "qwen3", "gemma3_text")  # every stage covers them
-DECODER_TYPES = (*MODEL_TYPES, "mistral", "smollm3", "phi3", "gemma2")  # every decoder with a table
+MODEL_TYPES = ("llama", "qwen2", "qwen3", "gemma3_text")  # those that most tests are run on
+DECODER_TYPES = (*MODEL_TYPES, "mistral", "smollm3", "phi3", "gemma2")  # every decoder; every stage covers them
 CLASSES = {
     "llama": "LlamaForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
@@ -88,7 +88,7 @@ def toy_config(model_type: str, vocab_size: int, stop_id: int, bos_id: int) -> d
             "hidden_activation": "gelu_pytorch_tanh",
             "layer_types": ["sliding_attention", "full_attention"],
             "query_pre_attn_scalar": 24,
-            "sliding_window": 256,
+            "sliding_window": 32,
             "attn_logit_softcapping": 20.0,
             "final_logit_softcapping": 5.0,
         }

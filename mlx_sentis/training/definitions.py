@@ -14,6 +14,7 @@ import mlx.nn as nn
 
 from mlx_sentis.training.mlx_lm_models import models_module
 from weights_bridge.errors import all_at_once
+from weights_bridge.model_config import layer_kinds
 from weights_bridge.model_folder import ModelFolder, require_stage
 
 WITHOUT_EMBEDDINGS = ("phi3",)  # definitions that take ids only
@@ -24,6 +25,22 @@ class _Given(nn.Module):
 
     def __call__(self, embeddings: mx.array) -> mx.array:
         return embeddings
+
+
+def _hidden_with_windows(inner: Any, embeddings: mx.array, cache: list[Any] | None, config: dict[str, Any]) -> mx.array:
+    """Return the hidden states of Gemma 2 with its sliding layers, which mlx-lm's definition lets see everything.
+
+    The mend "sliding layers". The definition's own layers and scale, with a mask for each kind.
+    """
+    causal_mask = models_module("base").create_causal_mask
+    own = cache or [None] * len(inner.layers)
+    offset = 0 if own[0] is None else own[0].offset
+    windows = {"full_attention": None, "sliding_attention": config["sliding_window"]}
+    masks = {kind: causal_mask(embeddings.shape[1], offset, window_size=size) for kind, size in windows.items()}
+    hidden = embeddings * config["hidden_size"] ** 0.5
+    for layer, kind, part in zip(inner.layers, layer_kinds(config), own, strict=True):
+        hidden = layer(hidden, masks[kind], part)
+    return inner.norm(hidden)
 
 
 def _hidden_of_given(inner: Any, embeddings: mx.array, cache: list[Any] | None) -> mx.array:
@@ -53,11 +70,16 @@ class CausalLM:
 
     @property
     def inner_scale(self) -> float:
-        """What the definition multiplies embeddings by before its first layer: bf16(√H) for Gemma 3, else 1."""
-        if self.folder.config["model_type"] != "gemma3_text":
-            return 1.0
-        root = math.sqrt(self.folder.config["hidden_size"])
+        """What the definition multiplies embeddings by before its first layer: bf16(√H) for Gemma 3, √H for Gemma 2."""
+        kind, root = self.folder.config["model_type"], math.sqrt(self.folder.config["hidden_size"])
+        if kind != "gemma3_text":
+            return root if kind == "gemma2" else 1.0
         return float(mx.array(root, mx.bfloat16).astype(mx.float32).item())  # pyright: ignore[reportArgumentType]
+
+    @property
+    def logit_cap(self) -> float | None:
+        """The bound c of logits c · tanh(logits / c); None without one."""
+        return getattr(self.network, "final_logit_softcapping", None)
 
     @property
     def embedding_mend(self) -> float:
@@ -77,6 +99,8 @@ class CausalLM:
         """Return the final hidden states `[B, T, H]` (after the last norm) of embeddings `[B, T, H]`."""
         if self.inner_scale != 1.0:  # Gemma 3's definition scales its argument in place: give it one of its own
             embeddings = embeddings + 0.0
+        if self.folder.config["model_type"] == "gemma2":
+            return _hidden_with_windows(self.network.model, embeddings, cache, self.folder.config)
         if self.folder.architecture.mlx_lm_module in WITHOUT_EMBEDDINGS:
             return _hidden_of_given(self.network.model, embeddings, cache)
         return self.network.model(None, cache, input_embeddings=embeddings)
@@ -84,8 +108,10 @@ class CausalLM:
     def logits(self, hidden: mx.array) -> mx.array:
         """Return logits `[…, V]` of final hidden states `[…, H]`."""
         if "lm_head" in self.network:
-            return self.network.lm_head(hidden)
-        return self.network.model.embed_tokens.as_linear(hidden)
+            logits = self.network.lm_head(hidden)
+        else:
+            logits = self.network.model.embed_tokens.as_linear(hidden)
+        return logits if self.logit_cap is None else mx.tanh(logits / self.logit_cap) * self.logit_cap
 
 
 def load_causal_lm(folder: ModelFolder) -> CausalLM:

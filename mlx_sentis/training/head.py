@@ -30,7 +30,9 @@ def head_module(model: CausalLM) -> Any:
 
 
 def frozen_weight(model: CausalLM) -> mx.array | None:
-    """Return the head's weight [V, H] where it is plain and frozen, else None."""
+    """Return the head's weight [V, H] where the head is its plain product and frozen, else None."""
+    if model.logit_cap is not None:
+        return None
     head = head_module(model)
     plain = type(head) in (nn.Linear, nn.Embedding) and "bias" not in head
     return head.weight if plain and not head.trainable_parameters() else None

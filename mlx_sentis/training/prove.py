@@ -147,6 +147,8 @@ def exact_loss_sum(model: CausalLM, hidden: mx.array, labels: np.ndarray, weight
             if plain:
                 wide = [array.astype(mx.float64) for array in parameters]
                 logits = states.astype(mx.float64) @ wide[0].T + (wide[1] if wide[1:] else 0.0)
+                if (cap := model.logit_cap) is not None:
+                    logits = mx.tanh(logits / cap) * cap
             else:
                 logits = model.logits(states).astype(mx.float64)
             chosen = mx.take_along_axis(logits, mx.array(labels[rows])[:, None], axis=-1)[:, 0]

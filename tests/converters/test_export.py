@@ -10,12 +10,14 @@ import pytest
 from converters import onnx_file
 from converters.export import export_model
 from converters.scan import scan
-from mlx_sentis.demo.toy import MODEL_TYPES, write_toy_model
+from mlx_sentis.demo.toy import DECODER_TYPES, MODEL_TYPES, write_toy_model
 from weights_bridge.compare import psnr_db
 from weights_bridge.errors import StageError
 from weights_bridge.settings import ExportSettings
 
-ALL = pytest.mark.parametrize("model_type", MODEL_TYPES)
+OTHERS = [pytest.param(kind, marks=pytest.mark.slow) for kind in DECODER_TYPES if kind not in MODEL_TYPES]
+ALL = pytest.mark.parametrize("model_type", [*MODEL_TYPES, *OTHERS])
+SLIDING = ("gemma2", "gemma3_text")
 
 
 @ALL
@@ -51,7 +53,7 @@ def test_names_and_shapes_are_the_contracts(exported, model_type):
         shapes = [[d.dim_param or d.dim_value for d in value.type.tensor_type.shape.dim] for value in values]
         assert [value.name for value in values] == [entry["name"] for entry in made.contract[side]]
         assert shapes == [entry["shape"] for entry in made.contract[side]]
-    masks = ["attention_mask", "sliding_attention_mask"][: 1 + (model_type == "gemma3_text")]
+    masks = ["attention_mask", "sliding_attention_mask"][: 1 + (model_type in SLIDING)]
     assert [entry["name"] for entry in made.contract["inputs"]][2 : 2 + len(masks)] == masks
     assert made.contract["inputs"][0]["shape"] == [1, "query"]
 
@@ -163,15 +165,14 @@ def test_weights_that_do_not_fit_the_config_are_named_before_tracing(tmp_path, m
         export_model(model, tmp_path / "m.onnx", ExportSettings(), tmp_path / "c.json")
 
 
-def test_layers_that_transformers_reads_differently_are_refused(tmp_path):
-    from converters.families.causal_lm_torch import reduced_config
+def test_a_cap_that_mlx_lms_definition_leaves_out_is_refused(tmp_path):
     from weights_bridge.model_folder import open_model_folder
 
     model = write_toy_model(tmp_path / "model", "gemma3_text")
     config = json.loads((model / "config.json").read_text()) | {"final_logit_softcapping": 30.0}
     (model / "config.json").write_text(json.dumps(config))
-    with pytest.raises(StageError, match="soft-capping"):
-        reduced_config(open_model_folder(model))
+    with pytest.raises(StageError, match="final_logit_softcapping: mlx-lm's definition has no soft-capping"):
+        open_model_folder(model)
 
 
 def test_a_planted_wrong_rotary_base_shows_beyond_the_first_tokens(exported, reference_logits, prompt, tmp_path: Path):

@@ -15,6 +15,7 @@ ARCHITECTURE = Architecture(
     "causal_lm",
     decoder(*(Tensor(name, name, shape) for name, shape in EXTRA.items()), qkv_bias=False),
     sliding=True,
+    rotary_by_kind=True,
     tied=True,
     mends=(
         Mend(

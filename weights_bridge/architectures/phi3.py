@@ -3,7 +3,7 @@
 mlx-lm's definition knows no sliding window: directories with one are refused.
 """
 
-from weights_bridge.architectures.table import ALL_STAGES, Architecture, is_untied, same
+from weights_bridge.architectures.table import Architecture, is_untied, same
 
 LAYER = "model.layers.{i}."
 
@@ -21,5 +21,4 @@ ARCHITECTURE = Architecture(
         same("model.norm.weight", "H"),
         same("lm_head.weight", "VH", is_untied),
     ),
-    stages=tuple(stage for stage in ALL_STAGES if stage not in ("export", "swap")),  # its export is not tested yet
 )

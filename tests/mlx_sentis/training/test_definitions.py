@@ -56,6 +56,36 @@ def test_gemmas_embeddings_are_scaled_by_the_root_and_not_by_its_bf16(
     assert level(model) < 90  # the gate would miss it
 
 
+def test_gemma_2_slides_in_every_second_layer_which_mlx_lm_leaves_out(
+    toy_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load_causal_lm(open_model_folder(toy_model("gemma2")))
+    assert level(model) > 115
+    monkeypatch.setattr(CausalLM, "hidden", lambda self, embeddings: self.network.model(mx.array(IDS)))
+    assert level(model) < 60  # mlx-lm's own, on a row past the window
+
+
+def test_gemma_2s_capped_head_has_its_gradient(toy_model: Callable[[str], Path]) -> None:
+    from mlx_sentis.training.head import frozen_weight, head_loss_sum
+
+    model = load_causal_lm(open_model_folder(toy_model("gemma2")))
+    rng = np.random.default_rng(2)
+    hidden, labels = rng.standard_normal((5, 64)).astype(np.float32), rng.integers(0, 400, 5)
+    assert model.logit_cap == 5.0 and frozen_weight(model) is None
+
+    def loss(states: mx.array) -> mx.array:
+        return head_loss_sum(model, states, mx.array(labels), mx.ones(5))
+
+    value, gradient = mx.value_and_grad(loss)(mx.array(hidden))
+    table = model.folder.tensor("model.embed_tokens.weight").astype(np.float64)
+    raw = hidden @ table.T
+    capped = 5 * np.tanh(raw / 5)
+    shares = np.exp(capped) / np.exp(capped).sum(1, keepdims=True)
+    assert float(value.item()) == pytest.approx(-np.log(shares[range(5), labels]).sum(), rel=1e-5)
+    shares[range(5), labels] -= 1
+    np.testing.assert_allclose(np.array(gradient), (shares / np.cosh(raw / 5) ** 2) @ table, atol=1e-5)
+
+
 def test_other_architectures_embeddings_are_the_tables_rows(decoder: Callable[..., Any]) -> None:
     model = decoder("qwen3", None)
     table = model.folder.tensor("model.embed_tokens.weight")

@@ -162,7 +162,10 @@ def test_tensors_go_to_mlx_and_back_bit_by_bit(
 def test_logits_of_mlx_lms_definition_are_torchs_through_the_table(
     toy_model: Callable[[str], Path], model_type: str, traditional: bool
 ) -> None:
-    """150 tokens; `traditional` pairs neighbouring coordinates on MLX's side, so that the rows must be dealt out."""
+    """150 tokens; `traditional` pairs neighbouring coordinates on MLX's side, so that the rows must be dealt out.
+
+    Of Gemma 2 as many as its window holds: mlx-lm's own definition slides in no layer.
+    """
     import mlx.core as mx
     import torch
     from transformers import AutoModelForCausalLM
@@ -172,7 +175,8 @@ def test_logits_of_mlx_lms_definition_are_torchs_through_the_table(
     network = mlx_definition(folder.architecture, config)
     weights = folder.architecture.mlx_tensors(config, folder.tensor)
     network.load_weights([(name, mx.array(array)) for name, array in weights], strict=True)
-    ids = np.random.default_rng(0).integers(0, config["vocab_size"], (1, 150))
+    tokens = config["sliding_window"] if model_type == "gemma2" else 150
+    ids = np.random.default_rng(0).integers(0, config["vocab_size"], (1, tokens))
     reference: Any = AutoModelForCausalLM.from_pretrained(folder.path, dtype=torch.float64)
     with torch.no_grad():
         wanted = reference.eval()(torch.from_numpy(ids)).logits.numpy()

@@ -25,7 +25,7 @@ from weights_bridge.merge import write_merged
 from weights_bridge.model_folder import open_model_folder
 from weights_bridge.settings import AdapterSettings, ExportSettings, Settings
 
-TRAINED = ("mistral", "smollm3", "phi3")
+TRAINED = ("mistral", "smollm3", "phi3", "gemma2")
 
 
 def made_rows() -> list[dict[str, Any]]:
@@ -59,17 +59,14 @@ def test_gate_a0_passes_with_an_adapter(toy_model: Callable[[str], Path], tmp_pa
     assert sum(result.tensor.startswith("backward model.layers") for result in results) == 3 * modules
 
 
-def test_gemma2_is_not_trained_and_smollm3_not_exported(toy_model: Callable[[str], Path], tmp_path: Path) -> None:
-    with pytest.raises(StageError, match="`train` does not cover gemma2"):
-        load_causal_lm(open_model_folder(toy_model("gemma2")))
-    with pytest.raises(StageError, match="`export` does not cover smollm3"):
-        export_model(toy_model("smollm3"), tmp_path / "x.onnx", ExportSettings(), tmp_path / "contract.json")
-
-
-def test_an_encoder_has_no_recipe_yet(tmp_path: Path) -> None:
+def test_an_encoder_has_no_recipe_training_and_export_yet(tmp_path: Path) -> None:
     sizes = {"vocab_size": 40, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3}
     sizes |= {"num_attention_heads": 2, "max_position_embeddings": 12, "type_vocab_size": 2}
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"} | sizes))
+    with pytest.raises(StageError, match="`train` does not cover bert"):
+        load_causal_lm(open_model_folder(tmp_path))
+    with pytest.raises(StageError, match="`export` does not cover bert"):
+        export_model(tmp_path, tmp_path / "x.onnx", ExportSettings(), tmp_path / "contract.json")
     with pytest.raises(StageError, match="`recipe` does not cover bert") as caught:
         make_recipe(tmp_path)
     assert "covered by bridge" in caught.value.hint
@@ -83,6 +80,8 @@ def test_an_encoder_has_no_recipe_yet(tmp_path: Path) -> None:
         ("phi3", "rope_scaling", {"type": "longrope", "short_factor": [1.0], "long_factor": [1.0]}),
         ("phi3", "attention_bias", True),
         ("phi3", "rope_traditional", True),
+        ("gemma2", "attn_logit_softcapping", None),
+        ("gemma3_text", "final_logit_softcapping", 30.0),
     ],
 )
 def test_what_mlx_lms_definition_leaves_out_is_refused_by_key(
