@@ -23,9 +23,10 @@ def grouped_attention(
     value: torch.Tensor,
     attention_mask: torch.Tensor,
     scaling: float | None = None,
+    softcap: float | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attend as transformers' eager form does, without dropout and soft-capping.
+    """Attend as transformers' eager form does, without dropout.
 
     Legend: `H` query heads, `K` key/value heads, G = H / K, `q` new tokens, `t` all tokens, `D` head width.
 
@@ -36,6 +37,7 @@ def grouped_attention(
         value: [1, K, t, D].
         attention_mask: [1, 1, q, t], added to the scores.
         scaling: of the scores; D^-1/2 when None.
+        softcap: a bound c of the scores, c · tanh(scores / c); None without one.
 
     Returns:
         [1, q, H, D], and no weights.
@@ -46,6 +48,8 @@ def grouped_attention(
     if groups != heads:
         query = query.reshape(rows, groups, -1, width)  # [1, K, G·q, D]
     scores = torch.matmul(query, key.transpose(2, 3)) * scale
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap) * softcap
     if groups != heads:
         scores = scores.reshape(rows, heads, -1, total)
     weights = nn.functional.softmax(scores + attention_mask, dim=-1)
