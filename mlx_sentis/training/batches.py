@@ -11,15 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from mlx_sentis.training.sharing import (
-    MULTIPLE,
-    Segment,
-    Sharing,
-    plan_segments,
-    read_tokens,
-    rounded_up,
-    shareable_tokens,
-)
+from mlx_sentis.training.segments import MULTIPLE, Segment, read_tokens, rounded_up
+from mlx_sentis.training.sharing import Sharing, plan_segments, shareable_tokens
 from weights_bridge.compare import Array
 from weights_bridge.errors import StageError, counted
 from weights_bridge.settings import TrainSettings

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlx_sentis.training.batches import plan_epoch, require_batch
-from mlx_sentis.training.sharing import read_tokens
+from mlx_sentis.training.segments import read_tokens
 from weights_bridge.errors import StageError
 from weights_bridge.settings import TrainSettings
 

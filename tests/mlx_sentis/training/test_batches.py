@@ -9,7 +9,8 @@ import pytest
 from training_rows import nested_rows
 
 from mlx_sentis.training.batches import make_batch, plan_epoch
-from mlx_sentis.training.sharing import Sharing, rounded_up
+from mlx_sentis.training.segments import rounded_up
+from mlx_sentis.training.sharing import Sharing
 from weights_bridge.settings import TrainSettings
 
 ROWS = [

@@ -24,7 +24,7 @@ from mlx_sentis.launch import backend_of
 from mlx_sentis.training import loop
 from mlx_sentis.training.plan import plan_updates, require_shares, share_of
 from mlx_sentis.training.ranks import ALONE, Ranks, join
-from mlx_sentis.training.sharing import read_tokens
+from mlx_sentis.training.segments import read_tokens
 from weights_bridge.errors import StageError
 from weights_bridge.files import read_json
 from weights_bridge.settings import TrainSettings

@@ -5,19 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 from training_rows import PREFIX, nested_rows, rendered_rows
 
 from mlx_sentis.training.batches import make_batch
-from mlx_sentis.training.sharing import (
-    LEAST_SAVED,
-    NOTHING_SHARED,
-    Sharing,
-    computed_tokens,
-    plan_segments,
-    shared_prefix_tokens,
-    sharing_of,
-)
+from mlx_sentis.training.segments import LEAST_SAVED, computed_tokens
+from mlx_sentis.training.sharing import NOTHING_SHARED, Sharing, plan_segments, shared_prefix_tokens, sharing_of
 
 
 def row(ids: list[int], start: int) -> dict[str, Any]:
@@ -96,32 +88,3 @@ def test_the_plan_does_not_depend_on_anything_but_the_rows() -> None:
     assert plan_segments(rows, Sharing(PREFIX)) == plan_segments(nested_rows(), Sharing(PREFIX))
     first, second = make_batch(rows, Sharing(PREFIX), 0), make_batch(rows, Sharing(PREFIX), 0)
     assert all(np.array_equal(one.ids, other.ids) for one, other in zip(first.passes, second.passes, strict=True))
-
-
-@pytest.mark.parametrize(("count", "pieces"), [(16, [(0, 400, -1, 0)]), (4, [(0, 272, -1, 0), (272, 400, 0, 1)])])
-def test_streams_take_consecutive_equal_parts_and_every_row_and_token_once(count: int, pieces: list[Any]) -> None:
-    """A prefix longer than a stream's part is cut, a shorter one keeps its stream's rest for rows."""
-    rows = rendered_rows(*range(30, 30 + 2 * count, 2), prefix=400)
-    whole, cut = (plan_segments(rows, Sharing(400, streams=n)) for n in (1, 2))
-    assert [(one.start, one.stop, one.parent, one.stream) for one in cut if not one.leaf] == pieces
-    assert sorted(i for one in cut if one.leaf for i in one.rows) == list(range(count))
-    assert all(one.parent == len(pieces) - 1 for one in cut if one.leaf)
-    assert [one.stream for one in cut] == sorted(one.stream for one in cut)  # forward, nobody waits for a later one
-    loads = [sum(one.computed_tokens for one in cut if one.stream == n) for n in (0, 1)]
-    assert abs(loads[0] - loads[1]) < 0.1 * sum(loads)
-    assert computed_tokens(cut) < 1.05 * computed_tokens(whole)
-
-
-def test_little_work_is_not_cut() -> None:
-    rows = rendered_rows(20, 20, prefix=70)
-    many, one = (plan_segments(rows, Sharing(70, streams=n)) for n in (4, 1))
-    assert [(a.start, a.stop, a.rows) for a in many] == [(a.start, a.stop, a.rows) for a in one]
-
-
-def test_rows_of_very_different_length_are_passes_of_their_own() -> None:
-    rows = rendered_rows(20, 300, 25, 310, 90, prefix=2)
-    segments = plan_segments(rows, NOTHING_SHARED)
-    assert [one.rows for one in segments] == [[0, 2], [4], [1, 3]]
-    assert computed_tokens(segments) == 2 * 32 + 96 + 2 * 320
-    alike = rendered_rows(20, 40, 25, 31, prefix=2)
-    assert [one.rows for one in plan_segments(alike, NOTHING_SHARED)] == [[0, 1, 2, 3]]  # too little to save
