@@ -186,5 +186,8 @@ def families(output: Output) -> None:
     from converters import families as registry
 
     rows = registry.table()
-    text = "\n".join(f"{r['family']:<12} {r['architecture']:<12} {' '.join(r['stages'])}" for r in rows)
+    wide = [max(len(row[key]) for row in rows) for key in ("family", "architecture")]
+    text = "\n".join(
+        f"{row['family']:<{wide[0]}}  {row['architecture']:<{wide[1]}}  {' '.join(row['stages'])}" for row in rows
+    )
     output.answer("families", {"families": rows}, text)

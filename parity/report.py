@@ -170,8 +170,12 @@ def _gate_rows(label: str, gate: Mapping[str, Any] | None) -> list[tuple[str, st
 
 
 def verdict_table(report: Mapping[str, Any]) -> str:
-    """Return the short table for the terminal."""
-    return table(("check", "verdict", "figure"), verdict_rows(report))
+    """Return the short table for the terminal, and the verdict of the whole."""
+    return f"{table(('check', 'verdict', 'figure'), verdict_rows(report))}\n\n{_whole(report)}"
+
+
+def _whole(report: Mapping[str, Any]) -> str:
+    return "Every gate that belongs to the run passed." if report["passed"] else "Not every gate was run and passed."
 
 
 def axes_table(document: Mapping[str, Any]) -> str:
@@ -187,8 +191,7 @@ def axes_table(document: Mapping[str, Any]) -> str:
 
 def markdown(report: Mapping[str, Any]) -> str:
     """Return `report.md`."""
-    verdict = "Every gate that belongs to the run passed." if report["passed"] else "Not every gate was run and passed."
-    lines = [f"# {report['model'] or 'Run'}: report", "", verdict, "", *_section(("check", "verdict", "figure"))]
+    lines = [f"# {report['model'] or 'Run'}: report", "", _whole(report), "", *_section(("check", "verdict", "figure"))]
     lines += [_line(row) for row in verdict_rows(report)]
     if report["plots"]:
         lines += [

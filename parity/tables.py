@@ -9,9 +9,10 @@ from weights_bridge.compare import GateReport, GateResult
 
 
 def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return aligned columns under a heading and a rule."""
+    """Return aligned columns under a heading and a rule; a cell with nothing behind it, a remark, widens no column."""
     lines = [tuple(heading), *(tuple(row) for row in rows)]
-    widths = [max(len(line[at]) for line in lines) for at in range(len(heading))]
+    last = len(heading) - 1
+    widths = [max(len(line[at]) for line in lines if at == last or any(line[at + 1 :])) for at in range(len(heading))]
     text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
     rule = "  ".join("─" * width for width in widths)
     return "\n".join([text[0], rule, *text[1:]])

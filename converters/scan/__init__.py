@@ -17,6 +17,7 @@ from converters.scan.external import external_findings
 from converters.scan.model import model_findings, opset_of, shape_findings
 from converters.scan.operators import node_findings
 from converters.scan.tensors import tensor_findings
+from converters.scan.tokenizer import tokenizer_findings
 from converters.scan.view import view_of
 from weights_bridge import architectures
 from weights_bridge.errors import StageError
@@ -46,6 +47,7 @@ def _findings(path: Path, known: Facts) -> Iterator[Finding]:
         yield from (replace(finding, file=path.name) for finding in _file_findings(path, known))
     elif (path / "config.json").is_file() and (list(path.glob("*.safetensors")) or not onnx_files(path)):
         yield from _folder_findings(path, known)
+        yield from tokenizer_findings(path, known)
     elif files := onnx_files(path):
         for file in files:
             for finding in _file_findings(file, known):

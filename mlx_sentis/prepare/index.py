@@ -68,7 +68,8 @@ class RowIndex:
         self._splits.append(SPLITS.index(split))
         self._kinds.append(self._number_of(row.kind))
         self._texts.append(text_number(self.seed, text))
-        self._prompts.append(_number(repr(row.messages[:-1]).encode() + self._tools_of(row)))
+        asked = row.messages if row.is_plain_text else row.messages[:-1]  # a text answers nothing but itself
+        self._prompts.append(_number(repr(asked).encode() + self._tools_of(row)))
         self._answers.append(_number(repr(row.messages[-1]).encode()))
         self._shown.append(json.dumps([row.source, text[:SHOWN], answer_of(row)[:SHOWN]]).encode())
         if self.near:

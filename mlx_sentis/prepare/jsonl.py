@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ BOM = b"\xef\xbb\xbf"
 DEEPEST = 64  # levels; schemas and arguments of real tools stay below ten
 TOO_DEEP = f"not usable JSON: nested deeper than {DEEPEST} levels"
 JSON_SPACE = " \t\n\r"
+SPACE = re.compile(f"[{JSON_SPACE}]*")
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 COMPRESSED = {
     b"\x1f\x8b": "gzip",
@@ -31,6 +33,11 @@ Item = tuple[int, dict[str, Any] | str | None]  # number from 1; an object, why 
 ARRAY_HINT = (
     'write one row per line: python -c "import json, sys; [print(json.dumps(r)) for r in json.load(open(sys.argv[1], '
     "encoding='utf-8-sig'))]\" {name} > rows.jsonl; or name it .json, or say --format json"
+)
+
+SPREAD_HINT = (
+    "write one object per line: jq -c . {name} > rows.jsonl; or put the objects into one array, with commas between "
+    "them, in a .json file"
 )
 
 
@@ -212,13 +219,30 @@ def require_lines(path: Path) -> None:
         return
     try:
         value = loads(path.read_bytes().removeprefix(BOM).decode("utf-8"))
-    except (OSError, ValueError):  # neither one document nor lines: the faults of the lines say it better
+    except (OSError, ValueError):
+        _require_no_spread_objects(path, number)
         return
     if not isinstance(value, list | dict):
         return
     what = f"a JSON array of {len(value)} rows" if isinstance(value, list) else "one JSON value over several lines"
     hint = ARRAY_HINT.format(name=path.name) if isinstance(value, list) else _object_hint(value)
     raise StageError(f"{path}:{number}: this is {what}, wanted JSON lines (one object per line)", hint=hint)
+
+
+def _require_no_spread_objects(path: Path, number: int) -> None:
+    """Require that a file is not objects over several lines each; of anything else the lines' faults say more."""
+    count, place = 0, 0
+    try:
+        text = path.read_bytes().removeprefix(BOM).decode("utf-8").strip(JSON_SPACE)
+        while place < len(text):
+            value, end = decode(text, place)
+            if not isinstance(value, dict) or not {"\n", "\r"} & set(text[place:end]):
+                return
+            count, place = count + 1, SPACE.match(text, end).end()
+    except (OSError, ValueError):
+        return
+    what = f"{count} JSON objects over several lines each, wanted JSON lines (one object per line)"
+    raise StageError(f"{path}:{number}: this is {what}", hint=SPREAD_HINT.format(name=path.name))
 
 
 def _object_hint(value: dict[str, Any]) -> str:

@@ -195,15 +195,16 @@ def repeats(index: RowIndex, splits: Array) -> tuple[dict[str, int], list[tuple[
         splits: [rows] the split of each.
 
     Returns:
-        Split to how many rows repeat the answer as well, and pairs (first row, later row) whose answers differ.
+        Split to how many rows repeat prompt and answer of an earlier one, and pairs (first row of a prompt, later row)
+        whose answers differ.
     """
     prompts, answers = index.prompts, index.answers
+    known = np.unique(np.stack([splits.astype(np.uint64), prompts, answers]), axis=1)[0].astype(np.int64)
+    counts = np.bincount(splits, minlength=len(SPLITS)) - np.bincount(known, minlength=len(SPLITS))
     order = np.lexsort((prompts, splits))  # stable: rows with one prompt stay in reading order
     differs = (np.diff(prompts[order]) != 0) | (np.diff(splits[order]) != 0)
     starts = np.concatenate([[0], np.flatnonzero(differs) + 1]).astype(np.int64)
     first = order[starts[np.cumsum(np.concatenate([[0], differs])).astype(np.int64)]]
-    again = first != order
-    same = answers[order] == answers[first]
-    counts = np.bincount(splits[order[again & same]], minlength=len(SPLITS)).tolist()
-    pairs = zip(first[again & ~same].tolist(), order[again & ~same].tolist(), strict=True)
-    return dict(zip(SPLITS, counts, strict=True)), sorted(pairs, key=lambda pair: pair[1])
+    other = answers[order] != answers[first]
+    pairs = zip(first[other].tolist(), order[other].tolist(), strict=True)
+    return dict(zip(SPLITS, counts.tolist(), strict=True)), sorted(pairs, key=lambda pair: pair[1])

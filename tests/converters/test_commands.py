@@ -73,6 +73,12 @@ def test_export_refuses_what_it_does_not_know(call, exported, tmp_path, flags, m
     assert result.exit_code == code and message in result.stderr
 
 
+def test_families_columns_are_aligned(call):
+    lines = call(commands.families).stdout.splitlines()
+    architectures = {line.split()[1] for line in lines}
+    assert len({line.index(f" {one} ") for line in lines for one in architectures if f" {one} " in line}) == 1
+
+
 def test_families_lists_every_architecture(call):
     rows = json.loads(call(commands.families, "--json").stdout)["families"]
     assert {row["architecture"] for row in rows} == {*DECODER_TYPES, "bert", "whisper"}

@@ -9,6 +9,7 @@ import pytest
 
 from parity.plots import depths, moving_average, plot_error_by_layer, plot_loss
 from parity.report import axes_table, verdict_table, write_report
+from parity.tables import table
 from weights_bridge.compare import GateReport, GateResult
 from weights_bridge.files import read_json, write_json, write_jsonl
 from weights_bridge.run_folder import RunFolder
@@ -81,6 +82,24 @@ def test_the_terminal_table_names_where_a_failure_begins(tmp_path: Path) -> None
     table = verdict_table(write_report(make_run(tmp_path, edge_a_db=31.0)))
     assert "edge A, tuned weights " in table and "FAIL" in table
     assert "begins at" in table and "layer 2 (mlp.up_proj)" in table
+
+
+def test_a_remark_widens_no_column_of_the_terminal_table() -> None:
+    wide = "  a remark that is longer than every check of this table"
+    rows = [("gate A0", "pass", "123 dB"), (wide, "", ""), ("edge B", "not run", "needs Unity")]
+    assert table(("check", "verdict", "figure"), rows).splitlines() == [
+        "check    verdict  figure",
+        "───────  ───────  ───────────",
+        "gate A0  pass     123 dB",
+        wide,
+        "edge B   not run  needs Unity",
+    ]
+
+
+def test_the_terminal_says_whether_the_whole_run_passed(tmp_path: Path) -> None:
+    assert verdict_table(write_report(make_run(tmp_path))).endswith("\n\nEvery gate that belongs to the run passed.")
+    missed = verdict_table(write_report(make_run(tmp_path / "missed", edge_a_db=31.0)))
+    assert missed.endswith("\n\nNot every gate was run and passed.")
 
 
 def test_a_gate_that_was_not_run_is_not_passed(tmp_path: Path) -> None:

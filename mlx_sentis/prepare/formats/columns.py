@@ -80,18 +80,20 @@ def mapped_form(where: str, keys: Sequence[str], mapping: Mapping[str, str], nam
     have = {*mapping, *(key for key in keys if key not in taken)}
     if fitting := next((form for form in forms if form.fits(have)), None):
         return fitting
-    lacks = min(
-        (
-            [key for key in needs if key not in have]
-            for form in forms
-            for needs in form.needs
-            if set(mapping) & set(needs)
-        ),
-        key=len,
-        default=[forms[0].needs[0][0]],
-    )
-    hint = " ".join(f"--map {field}=COLUMN" for field in lacks) + f"; columns: {', '.join(keys)}"
-    raise StageError(f"{where}: {', '.join(mapping)} mapped, {', '.join(lacks)} needed too", hint=hint)
+    lacks = _lacks(forms, mapping, have)
+    flags = [" ".join(f"--map {field}=COLUMN" for field in one) for one in lacks]
+    needed = " or ".join(" and ".join(one) for one in lacks)
+    hint = f"{', or '.join(flags)}; columns: {', '.join(keys)}"
+    raise StageError(f"{where}: {', '.join(mapping)} mapped, {needed} needed too", hint=hint)
+
+
+def _lacks(forms: Sequence[Form], mapping: Mapping[str, str], have: set[str]) -> list[list[str]]:
+    """Return what each form that a map can mean needs besides, those that need the least."""
+    found = [
+        [key for key in needs if key not in have] for form in forms for needs in form.needs if set(mapping) & set(needs)
+    ] or [[forms[0].needs[0][0]]]
+    least = min(map(len, found))
+    return [one for at, one in enumerate(found) if len(one) == least and one not in found[:at]]
 
 
 def named_form(where: str, columns: Sequence[str], name: str | None) -> Form:

@@ -118,7 +118,8 @@ def _reason(error: str, first: int, last: int) -> tuple[str, bool]:
     if "field limit" in error:
         return "a cell is longer than 131072 characters (a quote never closed?); nothing behind it was read", True
     if "unexpected end" in error:
-        return f"a quote is never closed, so lines {first} to {last} are one cell", True
+        swallowed = "the rest of the line is" if first == last else f"lines {first} to {last} are"
+        return f"a quote is never closed, so {swallowed} one cell", True
     return f"a quote inside a quoted cell is not doubled ({error})", False
 
 

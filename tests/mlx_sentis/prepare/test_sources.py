@@ -147,6 +147,23 @@ def test_one_object_over_several_lines_is_recognised(tmp_path: Path) -> None:
         load(file)
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_objects_over_several_lines_each_are_recognised_and_explained_once(tmp_path: Path, end: str) -> None:
+    file = tmp_path / "train.jsonl"
+    file.write_bytes("\n\n".join([json.dumps(GOOD, indent=1)] * 3).replace("\n", end).encode())
+    with pytest.raises(StageError, match=r"train\.jsonl:1: this is 3 JSON objects over several lines each") as caught:
+        load(file)
+    assert "jq -c . train.jsonl > rows.jsonl" in caught.value.hint
+
+
+def test_one_line_with_two_objects_is_a_fault_of_that_line_alone(tmp_path: Path) -> None:
+    file = tmp_path / "train.jsonl"
+    file.write_bytes(LINE + LINE + b"\n" + LINE)
+    with pytest.raises(StageError, match="1 bad row") as caught:
+        load(file)
+    assert f"{file}:1: not JSON: Extra data" in caught.value.message
+
+
 @pytest.mark.parametrize("content", [b"", b"\n\n", codecs.BOM_UTF8])
 def test_an_empty_file_is_named(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "train.jsonl"

@@ -199,6 +199,18 @@ def test_repeats_are_counted_and_contradictions_paired_with_the_first_row_of_the
     assert pairs == [(2, 3)]
 
 
+def test_a_row_that_repeats_a_contradiction_is_counted_as_a_repeat(indexed: Indexed) -> None:
+    rows = [row("a", "open", 1), row("a", "", 2), row("a", "", 3)]
+    twice, pairs = repeats(indexed(rows), np.zeros(3, np.uint8))
+    assert (twice["train"], pairs) == (1, [(0, 1), (0, 2)])
+
+
+def test_plain_texts_contradict_nothing_and_repeat_what_is_the_same(indexed: Indexed) -> None:
+    texts = [Row([{"role": "assistant", "content": text}], [], f"a.txt:{n}") for n, text in enumerate("abcb")]
+    twice, pairs = repeats(indexed(texts), np.zeros(4, np.uint8))
+    assert (twice["train"], pairs) == (1, [])
+
+
 def test_the_same_text_under_other_tools_is_no_contradiction(indexed: Indexed) -> None:
     one = row("a", "open", 1)
     other = Row(row("a", "", 2).messages, [], "a.jsonl:2")

@@ -72,9 +72,9 @@ def test_a_column_that_is_not_there_lists_the_known_ones_and_the_nearest(tmp_pat
 
 
 def test_a_field_that_is_needed_and_not_mapped_is_told(tmp_path: Path) -> None:
-    with pytest.raises(StageError, match="user mapped, call needed too") as caught:
+    with pytest.raises(StageError, match="user mapped, call or assistant needed too") as caught:
         table(tmp_path, "question,answer\na,b\n", mapping={"user": "question"})
-    assert "columns: question, answer" in caught.value.hint
+    assert caught.value.hint == "--map call=COLUMN, or --map assistant=COLUMN; columns: question, answer"
 
 
 def test_fields_of_different_forms_cannot_be_mapped_together(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_calls_and_messages_are_given_as_their_json_text(tmp_path: Path) -> None
         (b"\n\n", "no rows, the file is empty"),
         (b"user,assistant\n\n", "no rows below the header"),
         (b"user,user\na,b\n", "the header names user twice"),
-        (b'user,"assistant\n', "1: a quote is never closed, so lines 1 to 1 are one cell"),
+        (b'user,"assistant\n', "1: a quote is never closed, so the rest of the line is one cell"),
         (b"user,assist\xe4nt\na,b\n", "1: not UTF-8; save the table again as CSV UTF-8"),
         ("user,assistant\na,b\n".encode("utf-16"), "UTF-16 text, wanted UTF-8"),
     ],
@@ -138,7 +138,7 @@ def test_bad_quotes_and_bad_bytes_are_faults_of_their_record(tmp_path: Path) -> 
         "2: a quote inside a quoted cell is not doubled (',' expected after '\"')",
         "3: not UTF-8; save the table again as CSV UTF-8",
         ("e", "f"),
-        "5: a quote is never closed, so lines 5 to 5 are one cell",
+        "5: a quote is never closed, so the rest of the line is one cell",
     ]
 
 
