@@ -1,6 +1,7 @@
 """Bringing a traced piece into the form a person would write for Sentis. Works on onnx-ir graphs.
 
-Every rule keeps the numbers: broadcasting, operand order of a product, `1/x` for `Reciprocal(x)`.
+Every rule keeps the numbers: broadcasting, operand order of a product, `1/x` for `Reciprocal(x)`, signs and scales
+moved to what is computed once (`rotary`).
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
+from converters.rotary import scale_into_rotary, signs_into_sine
 
 INT32_MAX = 2**31 - 1
 
@@ -30,6 +33,8 @@ def tidy(model: Any, weight_names: list[str]) -> dict[str, tuple[str, str]]:
     constants_to_initialisers(graph)
     shorten_expand_shapes(graph)
     constant_reshape_shapes(graph)
+    signs_into_sine(graph)
+    scale_into_rotary(graph)
     reciprocals_to_quotients(graph)
     scales_first(graph, set(weights))
     reshapes_without_allowzero(graph)
