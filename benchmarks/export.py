@@ -10,6 +10,7 @@ from benchmarks.contender import run_contender, run_rival
 from benchmarks.result import Bench, Budget, Figures, Table, ratio
 from parity.budgets import load_budgets
 
+TURNS = 5
 LAYERS = 4  # the stock exporter takes 6 minutes for SmolLM2's 30
 COLUMNS = {
     "exporter": "exporter",
@@ -18,6 +19,8 @@ COLUMNS = {
     "peak_memory_gib": "peak GiB",
     "megabytes": "MB",
     "nodes": "nodes",
+    "sentis_layers": "Sentis layers",
+    "decode_tokens_per_second": "decode tok/s",
     "not_measured": "",
 }
 
@@ -32,14 +35,24 @@ def measure(asked: Asked) -> Bench:
         ours = run_contender("export_ours", model=cut["path"], graph=ours_file, contract=contract)
         asked.say("export: stock torch.onnx.export")
         stock = run_rival("export_stock", model=cut["path"], graph=stock_file)
-        agreement = None
+        agreement, decoding = None, None
         if "not_measured" not in stock:
             asked.say("export: comparing the two graphs")
             agreement = run_contender("export_agreement", graph=ours_file, reference=stock_file, contract=contract)
-    return report(model, cut, ours, stock, agreement)
+            asked.say("export: both decode in turn")
+            files = [ours_file, stock_file]
+            decoding = run_contender("decode_graphs", graphs=files, contract=contract, runs=asked.runs or TURNS)
+    return report(model, cut, ours, stock, agreement, decoding)
 
 
-def report(model: str, cut: Figures, ours: Figures, stock: Figures, agreement: Figures | None) -> Bench:
+def report(
+    model: str,
+    cut: Figures,
+    ours: Figures,
+    stock: Figures,
+    agreement: Figures | None,
+    decoding: Figures | None = None,
+) -> Bench:
     """Return the benchmark of both exporters' figures.
 
     Args:
@@ -48,10 +61,14 @@ def report(model: str, cut: Figures, ours: Figures, stock: Figures, agreement: F
         ours: seconds, megabytes, nodes, peak_memory_gib.
         stock: the same, or `not_measured`.
         agreement: `logits_db` (None when equal), or None when there was nothing to compare.
+        decoding: `graphs` with tokens per second and predicted layers of both; None where it was not measured.
     """
     rows: list[Figures] = [{"exporter": "ours"} | ours, {"exporter": "torch.onnx.export(dynamo=True)"} | stock]
     for row in rows:
         row["over_ours"] = ratio(row.get("seconds"), ours["seconds"])
+    if decoding is not None:
+        for row, graph in zip(rows, decoding["graphs"], strict=True):
+            row |= graph
     whole = cut["layers"] == cut["of"]
     layers = f"all {cut['of']} layers" if whole else f"its first {cut['layers']} of {cut['of']} layers"
     bench = Bench("export", f"{model}, {layers}, fp32, flat K/V, one run", {"exporters": Table(COLUMNS, rows)})
@@ -61,6 +78,12 @@ def report(model: str, cut: Figures, ours: Figures, stock: Figures, agreement: F
         label = "logits, ours against stock"
         detail = f"{agreement['tokens']} tokens in ONNX Runtime"
         bench.budgets.append(Budget(label, level, limit, "dB", at_most=False, exact=level is None, detail=detail))
+    if decoding is not None:
+        rates, layers = ([row[key] for row in rows] for key in ("decode_tokens_per_second", "sentis_layers"))
+        label = f"decode behind {decoding['prompt']} tokens, ours over stock"
+        bench.budgets.append(Budget(label, ratio(*rates), 1.0, "×", at_most=False))
+        if None not in layers:
+            bench.budgets.append(Budget("predicted Sentis layers, ours over stock", ratio(*layers), 1.0, "×"))
     if not whole:
         bench.notes.append("the stock exporter's time grows with the layers, ours hardly: --full exports all of them")
     return bench

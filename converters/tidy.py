@@ -35,6 +35,7 @@ def tidy(model: Any, weight_names: list[str]) -> dict[str, tuple[str, str]]:
     constant_reshape_shapes(graph)
     signs_into_sine(graph)
     scale_into_rotary(graph)
+    cubes_to_products(graph)
     reciprocals_to_quotients(graph)
     scales_first(graph, set(weights))
     reshapes_without_allowzero(graph)
@@ -154,6 +155,25 @@ def _asked_size(before: Any, after: Any) -> int:
     if isinstance(after, int):
         return after
     return 0 if before is not None and _same_size(before, after) else -1
+
+
+def cubes_to_products(graph: Any) -> int:
+    """Write `Pow(x, 3)` as x · x · x: no power of a negative number on a GPU, no chain that becomes GeluFast."""
+    import onnx_ir
+
+    changed = 0
+    for node in [node for node in graph if node.op_type == "Pow"]:
+        exponent = node.inputs[1].const_value
+        if exponent is None or exponent.size != 1 or exponent.numpy().item() != 3:
+            continue
+        base, old = node.inputs[0], node.outputs[0]
+        square = onnx_ir.Node("", "Mul", [base, base], outputs=[_like(old, f"{old.name}.square")])
+        cube = onnx_ir.Node("", "Mul", [square.outputs[0], base], outputs=[_like(old, old.name)])
+        graph.insert_before(node, [square, cube])
+        old.replace_all_uses_with(cube.outputs[0], replace_graph_outputs=True)
+        graph.remove(node, safe=True)
+        changed += 1
+    return changed
 
 
 def reciprocals_to_quotients(graph: Any) -> int:
