@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +18,6 @@ BOM = b"\xef\xbb\xbf"
 DEEPEST = 64  # levels; schemas and arguments of real tools stay below ten
 TOO_DEEP = f"not usable JSON: nested deeper than {DEEPEST} levels"
 JSON_SPACE = " \t\n\r"
-SPACE = re.compile(f"[{JSON_SPACE}]*")
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 COMPRESSED = {
     b"\x1f\x8b": "gzip",
@@ -238,7 +236,9 @@ def _require_no_spread_objects(path: Path, number: int) -> None:
             value, end = decode(text, place)
             if not isinstance(value, dict) or not {"\n", "\r"} & set(text[place:end]):
                 return
-            count, place = count + 1, SPACE.match(text, end).end()
+            count, place = count + 1, end
+            while place < len(text) and text[place] in JSON_SPACE:
+                place += 1
     except (OSError, ValueError):
         return
     what = f"{count} JSON objects over several lines each, wanted JSON lines (one object per line)"

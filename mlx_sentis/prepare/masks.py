@@ -11,17 +11,15 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
 from typing import Any, Literal
 
-from mlx_sentis.prepare.answers import parse_answer
 from mlx_sentis.prepare.conversation import Conversation, conversation_of, plain_frame, rendered
 from mlx_sentis.prepare.marks import Disagreement, disagreements
+from mlx_sentis.prepare.row_tokens import Encoded, RowTokens, turns_trained
 from mlx_sentis.prepare.rows import Row, calls_of
-from mlx_sentis.prepare.spans import Rendering, SpanFinder, Turn, assistant_turns, plain_rendering, same_calls
+from mlx_sentis.prepare.spans import Rendering, SpanFinder, plain_rendering
 from mlx_sentis.prepare.too_long import (
     NO_PROMPT,
     NOT_CUT,
@@ -34,15 +32,12 @@ from mlx_sentis.prepare.too_long import (
     with_last,
 )
 from mlx_sentis.prepare.tools import serialised
-from mlx_sentis.templates import Tools, generation_masks, marks_generation, require_template, template_of
+from mlx_sentis.templates import require_template
 from weights_bridge.errors import StageError
 
 ROWS_PER_CALL = 512  # the fast tokenizers work on a batch with all cores
-TAILS_KEPT = 256  # templates without a special token in their headers have as many tails as rows
-Offsets = Sequence[tuple[int, int]]
 TrainTurns = Literal["all", "last"]
 TooLong = Literal["refuse", "drop", "left"]
-START = itemgetter(0)
 
 
 @dataclass(frozen=True)
@@ -86,15 +81,6 @@ class Prepared:
             "expect": self.row.expect(),
             "source": self.row.source.replace("\\", "/").rpartition("/")[2],
         } | ({"cut_tokens": self.cut_tokens} if self.cut_tokens else {})
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """A row's tokens: ids, character offsets, and the template's own marks (1 marked, 0 not) where it has any."""
-
-    ids: list[int]
-    offsets: Offsets
-    marks: Sequence[int] | None = None
 
 
 def prepared_rows(
@@ -155,14 +141,13 @@ class RowMaker:
                 hint="add the model's tokenizer.json",
             )
         self.tokenizer, self.recipe, self.last_only = tokenizer, recipe, train_turns == "last"
+        self.tokens = RowTokens(tokenizer, recipe)
         self.max_tokens, self.too_long = max_tokens, too_long
         self.per_token = characters_per_token(tokenizer) if max_tokens is not None else None
-        self.specials = frozenset(number for number, token in tokenizer.added_tokens_decoder.items() if token.special)
         self.special = re.compile("|".join(map(re.escape, special_texts(tokenizer))) or "(?!)")
         stops = [tokenizer.decode([stop]) for stop in recipe["stop_ids"]]
         self.spans = SpanFinder(tokenizer, recipe["tools"], stops) if tokenizer.chat_template else None
         self.plain = plain_frame(tokenizer, recipe["stop_ids"])
-        self.tails: dict[tuple[int, str], list[int]] = {}  # (a special token, what prompts have behind it): ids
         self.known_tools: list[dict[str, Any]] = []  # the last ones that were looked through
 
     def prepared(self, rows: Iterable[Row]) -> Iterator[Prepared | Dropped | str]:
@@ -211,7 +196,7 @@ class RowMaker:
         return replace(found, cut_tokens=(characters - visible(found.text)) // self.per_token)
 
     def _count(self, text: str) -> int:
-        return len(self._tokenised([text])["input_ids"][0])
+        return len(self.tokens.tokenised([text])["input_ids"][0])
 
     def _gone(self, row: Row, one: Conversation | Rendering | ValueError) -> Prepared | Dropped | str | None:
         """Return what becomes of a row whose texts alone are too long, before each of its prompts is rendered."""
@@ -246,7 +231,7 @@ class RowMaker:
             for at, (one, rendering) in enumerate(zip(shaped, renderings, strict=True))
             if isinstance(rendering, Rendering) and at not in hopeless
         ]
-        encoded = self._encoded(whole)
+        encoded = self.tokens.encoded(whole)
         for at, (row, rendering) in enumerate(zip(rows, renderings, strict=True)):
             if at in hopeless:
                 yield hopeless[at]
@@ -277,102 +262,18 @@ class RowMaker:
             return plain_rendering(row.messages[0]["content"], *self.plain)
         return conversation_of(row.messages, row.tools, self.recipe["tools"])
 
-    def _tokenised(self, texts: list[str], *, offsets: bool = False) -> Any:
-        """Tokenise rendered texts; the template has written what begins a row, so the tokenizer adds nothing."""
-        return self.tokenizer(
-            texts,
-            add_special_tokens=False,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            return_offsets_mapping=offsets,
-            verbose=False,
-        )
-
-    def _encoded(self, whole: Sequence[tuple[Conversation | None, Rendering]]) -> Iterator[Encoded]:
-        """Yield the tokens of each rendered row; rows that share their tools are one call."""
-        for (has_template, tools), group in itertools.groupby(whole, key=lambda pair: (bool(pair[0]), _tools(pair[0]))):
-            pairs = list(group)
-            if has_template and marks_generation(template_of(self.tokenizer, tools)):
-                messages = [one.messages for one, _ in pairs if one]
-                found = generation_masks(self.tokenizer, messages, tools)
-                yield from itertools.starmap(Encoded, zip(*found, strict=True))
-            else:
-                found = self._tokenised([rendering.text for _, rendering in pairs], offsets=True)
-                yield from itertools.starmap(Encoded, zip(found["input_ids"], found["offset_mapping"], strict=True))
-
     def _prepared(self, row: Row, rendering: Rendering, encoded: Encoded) -> Prepared:
-        ids, text = encoded.ids, rendering.text
-        if (bos := self.recipe.get("bos_id")) is not None and ids[:2] == [bos, bos]:
-            raise ValueError(f"the row begins with the beginning-of-sequence token ({bos}) twice, wanted once")
-        trained = [self._token_span(turn, text, encoded) for turn in rendering.turns]
-        if not row.is_plain_text:
-            for (first, _), prompt in zip(trained, rendering.prompts, strict=True):
-                self._check_prompt(prompt, first, encoded, text)
-        places = assistant_turns(row.messages)[-1 if self.last_only else 0 :]
-        for place, turn, (_, stop) in zip(places, rendering.turns, trained, strict=True):
-            self._check_round_trip(row, place, text[turn.start : encoded.offsets[stop - 1][0]])
+        trained = self.tokens.trained(row, rendering, encoded, is_last_only=self.last_only)
         marks = ()
         if encoded.marks is not None:
-            marks = disagreements(encoded.marks, trained, text, encoded.offsets, places, is_last_only=self.last_only)
-        return Prepared(row, text, ids, trained[-1][0], trained, rendering.edited_turns, disagreements=marks)
-
-    def _check_prompt(self, prompt: str, first: int, encoded: Encoded, text: str) -> None:
-        """Require that the row's first tokens are those of the prompt by itself.
-
-        Tokenizers cut a text at its special tokens and take each piece by itself, so row and prompt agree up to the
-        last special token of the prompt. What stands behind that one is mostly the same header in every row: it is
-        tokenised once, with a whole prompt, and looked up for the others.
-        """
-        ids, offsets = encoded.ids, encoded.offsets
-        behind = next((index + 1 for index in range(first - 1, -1, -1) if ids[index] in self.specials), 0)
-        tail = prompt[offsets[behind - 1][1] if behind else 0 :]
-        known = self.tails.get((ids[behind - 1], tail)) if behind else None
-        if known is None:
-            known = self._tokenised([prompt])["input_ids"][0]
-            if behind and known[:behind] == ids[:behind]:
-                known = known[behind:]
-                if len(self.tails) < TAILS_KEPT:
-                    self.tails[ids[behind - 1], tail] = known
-            else:
-                behind = 0
-        if ids[behind:first] != known:
-            raise ValueError(_boundary(text, offsets, max(0, first - 1)))
-
-    def _check_round_trip(self, row: Row, place: int, answer: str) -> None:
-        """Require that a rendered turn reads back as its calls."""
-        calls = calls_of(row.messages[place])
-        if calls and not same_calls(parse_answer(answer, self.recipe["tools"]).calls, calls):
-            raise ValueError(f"the rendered call does not read back: {answer.strip()[:120]!r}")
-
-    def _token_span(self, turn: Turn, text: str, encoded: Encoded) -> tuple[int, int]:
-        """Return the half-open token span of one turn, its end-of-turn token included."""
-        ids, offsets = encoded.ids, encoded.offsets
-        first = bisect_left(offsets, turn.start, key=START)
-        if first and offsets[first - 1][1] > turn.start:
-            raise ValueError(_boundary(text, offsets, first - 1))
-        stops, first = self.recipe["stop_ids"], max(first, 1)  # nothing comes before the first token to predict it
-        for index in range(bisect_left(offsets, turn.stop, key=START), len(ids)):
-            if offsets[index][0] >= turn.limit:
-                break
-            if ids[index] in stops:
-                if index <= first:
-                    raise ValueError(f"messages[{turn.message}]: nothing but the end of turn would be trained")
-                return first, index + 1
-        behind = text[turn.stop : turn.stop + 24]
-        wanted = ", ".join(self.recipe.get("stop_tokens") or map(str, stops))
-        raise ValueError(f"no end-of-turn token behind the answer: found {behind!r}, wanted {wanted}")
-
-
-def _tools(one: Conversation | None) -> Tools:
-    return one.tools if one else None
+            places = turns_trained(row, is_last_only=self.last_only)
+            offsets, is_last_only = encoded.offsets, self.last_only
+            marks = disagreements(encoded.marks, trained, rendering.text, offsets, places, is_last_only=is_last_only)
+        edited = rendering.edited_turns
+        return Prepared(row, rendering.text, encoded.ids, trained[-1][0], trained, edited, disagreements=marks)
 
 
 def special_texts(tokenizer: Any) -> list[str]:
     """Return the texts that become special tokens wherever they stand, longer ones first."""
     added = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
     return sorted({*added, *tokenizer.all_special_tokens}, key=lambda text: (-len(text), text))
-
-
-def _boundary(text: str, offsets: Offsets, index: int) -> str:
-    piece = text[offsets[index][0] : offsets[index][1]]
-    return f"token {index} ({piece!r}) straddles the edge of prompt and answer: inference would never see it"

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
 from mlx_sentis.prepare.masks import Prepared, RowMaker, TooLong, prepared_rows
+from mlx_sentis.prepare.row_tokens import RowTokens
 from mlx_sentis.prepare.rows import Row
 from mlx_sentis.prepare.too_long import Dropped, characters_per_token
 from mlx_sentis.prepare.tools import normalised_tools
@@ -155,13 +156,13 @@ def test_a_plain_text_has_no_prompt_to_cut(llama: Any) -> None:
 def tokenised(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many characters each tokenised row had."""
     found: list[int] = []
-    plain = RowMaker._tokenised
+    plain = RowTokens.tokenised
 
-    def counting(self: RowMaker, texts: list[str], *, offsets: bool = False) -> Any:
+    def counting(self: RowTokens, texts: list[str], *, offsets: bool = False) -> Any:
         found.extend(map(len, texts))
         return plain(self, texts, offsets=offsets)
 
-    monkeypatch.setattr(RowMaker, "_tokenised", counting)
+    monkeypatch.setattr(RowTokens, "tokenised", counting)
     return found
 
 
