@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from weights_bridge.run_folder import RunFolder
 from weights_bridge.settings import resolve
 
 PATH = click.Path(path_type=Path)
+PLACES_SHOWN = 3  # of places of which the same is said; --json has them all
 SENTIS = click.option("--sentis", default="2.6", show_default=True, help="Package version to predict for.")
 
 
@@ -163,18 +165,30 @@ def _pair(text: str) -> tuple[str, str]:
     return name, number
 
 
+def _together(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """Return one line for all places of which the same is said."""
+    from converters.scan.report import one_line
+
+    places: dict[str, list[str]] = {}
+    for text, place in pairs:
+        places.setdefault(text, []).append(one_line(place))
+    shown = ((text, named[:PLACES_SHOWN], len(named) - PLACES_SHOWN) for text, named in places.items())
+    return [f"{', '.join(named)}{f' and {more} more' * (more > 0)}: {text}" for text, named, more in shown]
+
+
 def _fix_text(report: dict[str, Any]) -> str:
     lines = []
     for row in report["passes"]:
         if row["changed"] or row["left"]:
             lines.append(f"{row['name']:<18} {row['changed']:>5} changed  {row['proof']}")
-        lines += [f"{'':<18} left {name}: {why}" for name, why in row["left"].items()]
+        lines += [f"{'':<18} left {line}" for line in _together((why, name) for name, why in row["left"].items())]
     before, after = report["operators"]["before"], report["operators"]["after"]
     changed = [name for name in sorted(before | after) if before.get(name, 0) != after.get(name, 0)]
     lines += [f"{name:<24} {before.get(name, 0):>6} → {after.get(name, 0)}" for name in changed]
     found = [Counter(finding["id"] for finding in report["findings"][side]) for side in ("before", "after")]
     lines += [f"{name:<24} {found[0][name]:>6} → {found[1][name]}" for name in sorted(found[0] | found[1])]
-    lines += [f"left: {one['id']} at {one['node']!r}: {one['why']}" for one in report["explained"]]
+    explained = ((f"{one['id']}: {one['why']}", one["node"]) for one in report["explained"])
+    lines += [f"left: {line}" for line in _together(explained)]
     counts = [sum(side.values()) for side in found]
     lines.append(f"{report['output']}: {sum(after.values())} nodes, findings {counts[0]} → {counts[1]}")
     return "\n".join(lines)

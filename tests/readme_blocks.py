@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 import cli
 from converters import families
+from converters.passes import page as passes_page
 from converters.scan import rules_page
 from parity.report import verdict_rows
 from weights_bridge.files import read_json
@@ -22,6 +23,7 @@ from weights_bridge.files import read_json
 README = Path(__file__).resolve().parent.parent / "README.md"
 PICTURE = README.parent / "docs" / "demo-run.png"
 RULES = README.parent / "docs" / "sentis-rules.md"
+PASSES = README.parent / "docs" / "passes.md"
 PLOTS = ("loss.png", "error_by_layer.png")
 PICTURE_WIDTH = 1800  # pixels, both plots
 WIDTH = "80"  # click wraps at the terminal's width
@@ -38,6 +40,7 @@ def main(run: Path | None = None) -> None:
         README.write_text(new, encoding="utf-8")
     print("README.md:", "up to date" if new == text else "blocks renewed")
     RULES.write_text(rules_page.page(), encoding="utf-8")
+    PASSES.write_text(passes_page.page(), encoding="utf-8")
 
 
 def renewed(text: str) -> str:

@@ -119,6 +119,9 @@ def _families() -> list[Case]:
 POOL = "kernel_shape=[2,2], strides=[2,2]"
 ODD = "float[1,3,9,9] x"
 LINEAR = 'mode="linear"'
+GELU_CHAIN = """t = Pow(x, h) u = Mul(t, a) v = Add(x, u) w = Mul(v, b) q = Tanh(w) r = Add(q, o) p = Mul(x, f)
+y = Mul(p, r)"""
+GELU_CONSTANTS = "float h = {3}, float a = {0.044715}, float b = {0.7978846}, float o = {1}, float f = {0.5}"
 CASES = [
     *_int_inputs(),
     *_mixed(),
@@ -270,6 +273,8 @@ CASES = [
          "t = Transpose<perm=[1,0]>(x) y = Transpose<perm=[1,0]>(t)"),
     Case("UPSAMPLE.OLD", "y = Upsample<height_scale=2.0, width_scale=2.0>(x)",
          "y = Upsample<scales=[1.0,1.0,2.0,2.0]>(x)", IMAGE, opset=7),
+    Case("POW.GELU_FAST", GELU_CHAIN, GELU_CHAIN.replace("Pow(x, h)", "Pow(z, h)"), f"{ROWS}, float[2,8] z",
+         init=GELU_CONSTANTS),
     Case("ISNAN.GPUPIXEL", "y = IsNaN(x)", "y = IsInf(x)"),
     Case("ASINH.NEGATIVE", "y = Asinh(x)", "p = Exp(x) y = Asinh(p)"),
     # what holds for every operator

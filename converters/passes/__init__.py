@@ -2,6 +2,7 @@
 
 First the file becomes one plain graph (weights inside, functions and decided branches in place), then operators that
 Sentis does not import are written with others, then what it would compute differently, then constants and the opset.
+What the file says of inner shapes is dropped last: it tells what lies behind operators that nobody else knows.
 """
 
 from __future__ import annotations
@@ -45,11 +46,10 @@ from converters.passes import (
 from converters.passes.base import Pass
 
 IN_ORDER = (
-    inline_weights, resequence_weights, inline_functions, select_branch, drop_metadata, evaluation_mode, dropout_mask,
-    contrib_gelu, contrib_norm, contrib_linear, contrib_rotary, contrib_attention, dequantise,
-    dequantise_blocks, recurrent,
-    group_norm, rms_norm, norms_and_pools, function_bodies,
+    inline_weights, resequence_weights, inline_functions, select_branch, evaluation_mode, dropout_mask,
+    contrib_gelu, contrib_norm, contrib_linear, contrib_rotary, contrib_attention, dequantise, dequantise_blocks,
+    recurrent, group_norm, rms_norm, norms_and_pools, function_bodies,
     gelu_tanh, softmax_axis, layer_norm, pooling, resize, topk_smallest, sum_single, einsum_order, conv_transpose,
-    written_out, isnan_guard, positive_indices, raw_tensors, clamp_int64, opset,
+    written_out, isnan_guard, positive_indices, raw_tensors, clamp_int64, opset, drop_metadata,
 )  # fmt: skip
 PASSES: dict[str, Pass] = {module.PASS.name: module.PASS for module in IN_ORDER}

@@ -97,6 +97,7 @@ class Pass:
         operators: `domain::Name` of what it mends where a finding is about an operator as such.
         on_request: whether it runs only when it is named: Sentis does not need it.
         grows: why it may add more than the growth budget; empty when it may not.
+        undone_as: layers that Sentis' optimiser may not make of what the pass wrote.
     """
 
     name: str
@@ -107,6 +108,7 @@ class Pass:
     operators: tuple[str, ...] = ()
     on_request: bool = False
     grows: str = ""
+    undone_as: tuple[str, ...] = ()
 
     def mends(self, finding_id: str, operator: str) -> bool:
         """Tell whether a finding of the scanner is this pass's."""

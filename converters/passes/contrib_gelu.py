@@ -31,4 +31,5 @@ def write(place: Place, emit: Emit) -> None:
 PASS = node_pass(
     "contrib_gelu", "Sentis imports no activation of ONNX Runtime's own", write,
     operators=[f"com.microsoft::{op}" for op in ("Gelu", "FastGelu", "BiasGelu", "QuickGelu")],
+    undone_as=["GeluFast"],
 )  # fmt: skip

@@ -23,7 +23,7 @@ def write(place: Place, emit: Emit) -> None:
     wanted = wanted[-count:]
     kernel = given.get("kernel_shape") or [size or 0 for size in weights[2:]]
     strides, dilations, more = (
-        given.get(name) or [default] * count
+        list(given.pop(name, None) or [default] * count)
         for name, default in (("strides", 1), ("dilations", 1), ("output_padding", 0))
     )
     begin, end = [], []
@@ -31,11 +31,15 @@ def write(place: Place, emit: Emit) -> None:
         whole = strides[axis] * ((shape[axis + 2] or 0) - 1) + more[axis] + (kernel[axis] - 1) * dilations[axis] + 1
         total = whole - wanted[axis]
         if total < 0:
+            more[axis] -= total
+            total = 0
+        if more[axis] >= max(strides[axis], dilations[axis]):
             raise Refusal(f"spatial axis {axis}: the whole result has {whole}, wanted are {wanted[axis]}")
         small = total // 2
         begin.append(total - small if lower else small)
         end.append(small if lower else total - small)
-    emit("ConvTranspose", *place.node.input, to=place.node.output[0], **given, pads=[*begin, *end])
+    emit("ConvTranspose", *place.node.input, to=place.node.output[0], **given, pads=[*begin, *end],
+         strides=strides, dilations=dilations, output_padding=more if any(more) else None)  # fmt: skip
 
 
 PASS = node_pass(

@@ -15,11 +15,11 @@ def write(place: Place, emit: Emit) -> None:
     """Write Identity, or the norm by its running statistics."""
     node = place.node
     if node.op_type == "Dropout":
-        if len(node.output) > 1 and node.output[1] and place.view.readers.get(node.output[1]):
+        if any(place.view.is_wanted(name) for name in node.output[1:]):
             raise Refusal("its mask is read, and drawn by chance")
         emit("Identity", place.name(0), to=node.output[0])
         return
-    if any(place.view.readers.get(name) for name in node.output[1:] if name):
+    if any(place.view.is_wanted(name) for name in node.output[1:]):
         raise Refusal("its batch statistics are read: export the model in evaluation mode")
     kept = {name: place.attributes[name] for name in ("epsilon",) if name in place.attributes}
     emit("BatchNormalization", *node.input, to=node.output[0], **kept)

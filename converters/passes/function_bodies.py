@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from converters.passes.base import OPERATOR_FINDINGS, Context, Outcome, Pass
-from converters.passes.light import light_model, take_nodes
+from converters.passes.light import light_model, take_nodes, told
 from converters.scan.model import opset_of
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from converters.facts import Facts
 
 OPERATORS = (
-    "Attention", "RotaryEmbedding", "AffineGrid", "CenterCropPad", "SwiGLU", "NegativeLogLikelihoodLoss",
-    "SoftmaxCrossEntropyLoss", "LinearAttention", "CausalConvWithState", "Swish",
+    "Attention", "RotaryEmbedding", "AffineGrid", "CenterCropPad", "SwiGLU", "SoftmaxCrossEntropyLoss",
+    "NegativeLogLikelihoodLoss", "LinearAttention", "CausalConvWithState", "Swish",
 )  # fmt: skip
 
 
@@ -55,12 +55,12 @@ def _inlined(model: onnx.ModelProto, context: Context, op: str, known: Facts) ->
     try:
         made = onnx.inliner.inline_selected_functions(light, [("", op)], inline_schema_functions=True)
     except Exception as error:  # the inliner raises what its C++ does
-        return f"onnx's inliner refuses: {str(error).splitlines()[0][:200]}"
+        return f"onnx's inliner refuses: {told(error)}"
     counts = Counter(node.op_type for node in made.graph.node)
     if counts[op]:
         return "onnx defines no body for this opset and these types"
     before = Counter(node.op_type for node in model.graph.node)
-    foreign = sorted(name for name in counts - before if name not in known.operators)
+    foreign = sorted(name for name in counts - before if name not in known.operators and name not in OPERATORS)
     if foreign:
         return f"its body holds {', '.join(foreign)}, which Sentis does not import"
     take_nodes(model, made)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from converters.passes.base import Context, Outcome, Pass
-from converters.passes.light import light_model, take_nodes
+from converters.passes.light import light_model, take_nodes, told
 from converters.scan.model import opset_of
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def run(model: onnx.ModelProto, context: Context) -> Outcome:
         light = onnx.shape_inference.infer_shapes(light_model(model))  # versions are converted by type
         made = onnx.inliner.inline_local_functions(light, convert_version=True)
     except Exception as error:  # the inliner raises what its C++ does
-        return Outcome(0, {"functions": f"onnx's inliner refuses: {str(error).splitlines()[0][:200]}"})
+        return Outcome(0, {"functions": f"onnx's inliner refuses: {told(error)}"})
     take_nodes(model, made)
     del model.functions[:]
     return Outcome(max(calls, 1))

@@ -52,8 +52,7 @@ def _given(place: Place) -> dict[str, Any]:
 
 def _read(place: Place, name: str) -> str:
     """Return a name that is read or an output of the model, empty for one that nobody wants."""
-    wanted = bool(place.view.readers.get(name)) or any(value.name == name for value in place.view.graph.output)
-    return name if name and wanted else ""
+    return name if place.view.is_wanted(name) else ""
 
 
 def _size(place: Place, first: int) -> int:

@@ -38,9 +38,14 @@ def take_nodes(model: onnx.ModelProto, made: onnx.ModelProto) -> None:
     del model.graph.node[:]
     model.graph.node.MergeFrom(made.graph.node)
     model.graph.initializer.extend(tensor for tensor in made.graph.initializer if tensor.name not in held)
-    model.graph.ClearField("value_info")
     del model.functions[:]
     model.functions.MergeFrom(made.functions)
     del model.opset_import[:]
     model.opset_import.MergeFrom(made.opset_import)
     model.ir_version = max(model.ir_version, made.ir_version)
+
+
+def told(error: Exception) -> str:
+    """Return what an exception of onnx's C++ says, without its place in the sources."""
+    line = (str(error).splitlines() or [type(error).__name__])[0]
+    return line.rpartition("failed: ")[2][:200]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from converters.passes.base import Context, Outcome, Pass
 from converters.passes.down import lowered
-from converters.passes.light import take_nodes
+from converters.passes.light import take_nodes, told
 from converters.scan.graphs import graphs_in
 from converters.scan.model import opset_of
 
@@ -48,7 +48,7 @@ def _converted(model: onnx.ModelProto, target: int) -> dict[str, str]:
     try:
         made = onnx.version_converter.convert_version(model, target)
     except Exception as error:  # the converter raises what its C++ does
-        return {"opset": f"onnx's version converter refuses: {str(error).splitlines()[0][:200]}"}
+        return {"opset": f"onnx's version converter refuses: {told(error)}"}
     named = {value.name for value in (*model.graph.input, *model.graph.output)}
     if named != {value.name for value in (*made.graph.input, *made.graph.output)}:
         return {"opset": "onnx's version converter renames inputs or outputs"}

@@ -18,7 +18,7 @@ from converters.passes.emit import Emit, Refusal
 from converters.passes.rewrite import node_pass
 from converters.scan.view import Place
 
-MOST_SLICES = 64  # places of a dilated window, each a node
+MOST_SLICES = 128  # places of a dilated window, each a node
 
 
 @dataclass
@@ -50,18 +50,21 @@ class Window:
 def write(place: Place, emit: Emit) -> None:
     """Write the pool with padding that Sentis reads."""
     node, op = place.node, place.node.op_type
-    if len(node.output) > 1 and place.view.readers.get(node.output[1]):
+    if any(place.view.is_wanted(name) for name in node.output[1:]):
         raise Refusal("its Indices are read")
     window, data = _window(place), place.name(0)
     counts_padding = bool(place.attributes.get("count_include_pad", 0)) and op == "AveragePool"
     dense = all(dilation == 1 for dilation in window.dilations)
+    overhang = (
+        [_overhang(window, axis) for axis in range(len(window.end))] if place.attributes.get("ceil_mode", 0) else []
+    )
     if counts_padding and any(window.begin + window.end):
         data = emit.padded(data, [0, 0, *window.begin, 0, 0, *window.end], 0.0)
         sums = zip(window.sizes, window.begin, window.end, strict=True)
         window.sizes = [None if size is None else size + begin + end for size, begin, end in sums]
         window.begin, window.end = [0] * len(window.begin), [0] * len(window.end)
-    if place.attributes.get("ceil_mode", 0):
-        window.end = [end + _overhang(window, axis) for axis, end in enumerate(window.end)]
+    if overhang:
+        window.end = [end + more for end, more in zip(window.end, overhang, strict=True)]
     if not dense:
         _dilated(emit, op, data, window, node.output[0])
         return

@@ -91,9 +91,10 @@ def dequantised(emit: Emit, x: str, scale: str, zero: str, axis: int, to: str = 
             return emit.array(array)
         emit.result(to, array)
         return to
-    made = emit.cast(x, FLOAT)
+    element = emit.element(scale) if scale else FLOAT
+    made = emit.cast(x, element)
     if zero:
-        made = emit("Sub", made, emit.cast(_spread(emit, zero, x, axis), FLOAT), to="" if scale else to)
+        made = emit("Sub", made, emit.cast(_spread(emit, zero, x, axis), element), to="" if scale else to)
     if scale:
         made = emit("Mul", made, _spread(emit, scale, x, axis), to=to)
     return made if made == to or not to else emit("Identity", made, to=to)
@@ -123,7 +124,7 @@ def quantised(emit: Emit, x: str, scale: str, zero: str, axis: int, to: str) -> 
         raise Refusal("there is no Round before opset 11")
     made = emit("Round", emit("Div", x, _spread(emit, scale, x, axis)))
     if zero:
-        made = emit("Add", made, emit.cast(_spread(emit, zero, x, axis), FLOAT))
+        made = emit("Add", made, emit.cast(_spread(emit, zero, x, axis), emit.element(x)))
     emit.cast(emit.clipped(made, *RANGES[type_name(element)]), element, to=to)
 
 

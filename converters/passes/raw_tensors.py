@@ -81,6 +81,8 @@ def _mend(graph: onnx.GraphProto, name: str, tensor: onnx.TensorProto, context: 
     _store(tensor, values.astype(np.float32 if target == 1 else np.int32))
     for declared in [value for value in graph.input if value.name == name]:
         graph.input.remove(declared)  # a default that a caller might have replaced; Sentis takes it for a constant
+    for told in [value for value in graph.value_info if value.name == name]:
+        graph.value_info.remove(told)
     if not _only_cast(graph, name):
         _cast_back(graph, name, old)
     return ""

@@ -32,6 +32,7 @@ def node_pass(
     grows: str = "",
     again: bool = False,
     found: Iterable[str] | None = None,
+    undone_as: Iterable[str] = (),
 ) -> Pass:
     """Return a pass that replaces nodes.
 
@@ -47,6 +48,7 @@ def node_pass(
         on_request: whether it runs only when it is named.
         grows: why it may add more than the growth budget.
         again: whether it may replace what it wrote itself.
+        undone_as: layers that the optimiser may not make of what is written.
         found: ids of the findings that it mends where they are not those of `mends` and `operators`.
     """
     rules, wanted = tuple(mends), tuple(operators)
@@ -61,7 +63,7 @@ def node_pass(
 
     named = ("ATTRIBUTE.IGNORED",) if also is not None else OPERATOR_FINDINGS
     findings = (*rules, *(named if wanted else ())) if found is None else tuple(found)
-    return Pass(name, why, findings, run, by_design, wanted, on_request, grows)
+    return Pass(name, why, findings, run, by_design, wanted, on_request, grows, tuple(undone_as))
 
 
 def _run(
@@ -151,6 +153,9 @@ def splice(graph: onnx.GraphProto, replaced: dict[int, Emit]) -> None:
             nodes.append(copy)
     del graph.node[:]
     graph.node.extend(nodes)
+    made = {name for emit in replaced.values() for node in emit.nodes for name in node.output}
+    for told in [value for value in graph.value_info if value.name in made]:
+        graph.value_info.remove(told)  # its type may be another now
     for emit in replaced.values():
         read = {name for node in emit.nodes for name in node.input}
         read |= emit.results

@@ -78,6 +78,10 @@ class View:
             self._values[name] = self._value(name)
         return self._values[name]
 
+    def is_wanted(self, name: str) -> bool:
+        """Tell whether something reads a tensor, or the model puts it out."""
+        return bool(name) and (bool(self.readers.get(name)) or any(one.name == name for one in self.graph.output))
+
     def is_constant(self, name: str) -> bool:
         """Tell whether a tensor is an initialiser or a Constant node's, read or not."""
         maker = self.maker(name)

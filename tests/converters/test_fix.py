@@ -12,6 +12,7 @@ from converters import fix
 from converters.facts import facts
 from converters.fix import fix_model
 from converters.passes import PASSES
+from converters.passes.page import page
 from converters.scan import scan
 from weights_bridge.errors import BudgetMissedError, StageError
 from weights_bridge.files import sha256_of
@@ -272,8 +273,43 @@ def test_files_whose_initialisers_are_inputs_stay_runnable(source, tmp_path):
     assert changed(report) == {"softmax_axis": 1} and proofs(report)["softmax_axis"] == "exact"
 
 
+def test_the_page_of_passes_is_the_generated_one():
+    docs = Path(__file__).parents[2] / "docs" / "passes.md"
+    assert docs.read_text(encoding="utf-8") == page(), "run `make readme`"
+
+
 def test_every_pass_has_its_tests_and_names_known_findings():
     known = {rule for version in ("2.4", "2.6") for rule in facts(version).rules}
     for name, one in PASSES.items():
         assert one.name == name and set(one.findings) <= known, name
         assert (Path(__file__).parent / "passes" / f"test_{name}.py").is_file()
+
+
+def test_what_sentis_would_fuse_back_is_refused(source, tmp_path, monkeypatch):
+    from converters.passes import forms
+
+    def with_a_power(emit, x, to):
+        cube = emit("Mul", emit("Pow", x, emit.number(3, x)), emit.number(0.044715, x))
+        inner = emit("Mul", emit("Add", x, cube), emit.number(0.7978845834732056, x))
+        outer = emit("Add", emit("Tanh", inner), emit.number(1, x))
+        emit("Mul", emit("Mul", x, emit.number(0.5, x)), outer, to=to)
+
+    text = """
+    <ir_version: 10, opset_import: ["" : 17, "com.microsoft" : 1]>
+    g (float[2, 8] x) => (float[2, 8] y) { y = com.microsoft.FastGelu(x) }
+    """
+    monkeypatch.setattr(forms, "gelu_tanh", with_a_power)
+    with pytest.raises(BudgetMissedError, match="pass contrib_gelu is undone: Sentis fuses 'y' back to GeluFast"):
+        fix_model(source(text), tmp_path / "out.onnx", "contrib_gelu")
+    assert not (tmp_path / "out.onnx").exists()
+
+
+def test_shapes_that_the_file_tells_are_used_before_they_are_dropped(source, tmp_path):
+    text = """
+    <ir_version: 10, opset_import: ["" : 15, "com.microsoft" : 1]>
+    g (float[2, 4] x) => (float[] y)
+    <float[2, 3, 4] h> { h = com.microsoft.ExpandDims(x, a) y = com.microsoft.FusedMatMul<transB = 1>(h, h) }
+    """.replace("<float[2, 3, 4] h>", "<float[1, 2, 4] h, int32 a = {0}>")
+    path = source(text)
+    report = fix_model(path, tmp_path / "out.onnx")
+    assert changed(report) == {"contrib_linear": 1, "drop_metadata": 1}

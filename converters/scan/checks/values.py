@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from converters.scan.predicates import Answer, Found, check, whole
 from converters.scan.view import Place
 
@@ -68,6 +70,44 @@ def window_known(place: Place) -> Answer:
     if not place.name(2):
         return Found("no window")
     return Found("a constant window") if place.view.is_constant(place.name(2)) else None
+
+
+@check
+def cube_of_gelu_fast(place: Place) -> Answer:
+    """The cube of the tanh chain that the optimiser fuses: x³ · 0.044715 + x, · √(2/π), Tanh, + 1, times x · 0.5."""
+    x = place.name(0)
+    if not _is(place, place.name(1), 3.0):
+        return None
+    at = place.node.output[0]
+    for op, others in _GELU_CHAIN:
+        readers = place.view.readers.get(at, ())
+        if len(readers) != 1 or readers[0][0].op_type != op:
+            return None
+        reader, position = readers[0]
+        other = reader.input[1 - position] if len(reader.input) == 2 else ""
+        if others == "x" and other != x:
+            return None
+        if isinstance(others, float) and not _is(place, other, others):
+            return None
+        at = reader.output[0]
+    last = place.view.readers.get(at, ())
+    if len(last) != 1 or last[0][0].op_type != "Mul":
+        return None
+    half = place.view.maker(last[0][0].input[1 - last[0][1]])
+    if half is None or half.op_type != "Mul" or x not in half.input:
+        return None
+    return Found(f"the tanh form of Gelu, {last[0][0].output[0]!r}")
+
+
+# operator behind the cube, and its other operand
+_GELU_CHAIN: tuple[tuple[str, str | float], ...] = (
+    ("Mul", 0.044714998453855515), ("Add", "x"), ("Mul", 0.7978845834732056), ("Tanh", ""), ("Add", 1.0),
+)  # fmt: skip
+
+
+def _is(place: Place, name: str, number: float) -> bool:
+    value = place.view.value(name)
+    return value is not None and value.size == 1 and np.float32(value.reshape(())) == np.float32(number)
 
 
 @check

@@ -38,6 +38,11 @@ def test_a_fused_gemm(mended):
     assert tried.operators == ["Gemm", "Relu"]
 
 
+def test_ranks_behind_one_are_known_when_it_is_mended(mended):
+    model = graph("h = com.microsoft.TransposeMatMul(x, w) y = com.microsoft.FusedMatMul<transA=1>(h, h)", INPUTS)
+    assert mended("contrib_linear", model, 2).operators == ["MatMul", "Transpose", "MatMul"]
+
+
 @pytest.mark.parametrize(
     "body, inputs, reason",
     [

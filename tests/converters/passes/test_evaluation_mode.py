@@ -13,7 +13,8 @@ def test_a_training_dropout_drops_nothing(mended):
 
 
 def test_a_training_norm_takes_its_running_statistics(mended):
-    tried = mended("evaluation_mode", graph(f"y, m, w = {BN}", f"{IMAGE}, float[3] s, float[3] v"), by_design=True)
+    model = graph(f"y, m, w = {BN}", f"{IMAGE}, float[3] s, float[3] v")
+    tried = mended("evaluation_mode", model, by_design=True)
     assert len(tried.model.graph.node[0].output) == 1
     assert {a.name for a in tried.model.graph.node[0].attribute} == {"epsilon"}
 

@@ -31,6 +31,15 @@ def test_a_crop_or_pad_to_the_centre(mended, given):
     mended("function_bodies", graph(f"y = CenterCropPad{given}(x, s)", "float[2,4,8] x", 18, init=init))
 
 
+@pytest.mark.parametrize("op", ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"])
+def test_a_loss_that_was_left_in_the_graph(mended, op):
+    mended(
+        "function_bodies",
+        graph(f'y = {op}<reduction="none">(x, t)', "float[3,5] x, int64[3] t", 13),
+        2 if "Soft" in op else 1,
+    )
+
+
 def test_two_kinds_in_one_model(mended):
     body = "r = RotaryEmbedding(q, c, s) a = Attention(r, k, v) z = Attention(a, k, v) y = Neg(z)"
     mended("function_bodies", graph(body, f"{BY_HEAD}, float[1,3,4] c, float[1,3,4] s", 23), 3)
