@@ -132,7 +132,7 @@ def _answer(output: Output, reports: list[GateReport], localise: bool) -> None:
             + (f" ({first.detail})" if first.detail else "")
             for gate, first in reversed(first_of_gate.items())
         ]
-        hint = "the table above lists every failure, worst first"
+        hint = "the table shows the worst, --json lists every result"
         raise BudgetMissedError(
             f"{counted(len(failures), 'result')} failed; the first of each gate:{''.join(lines)}", hint=hint
         )

@@ -16,7 +16,8 @@ def eval_log(document: Mapping[str, Any]) -> str:
     lines = [
         "# Held-out verdicts",
         "",
-        f"{document['rows_scored']} rows answered through {document['runner']}; paired exact McNemar, p < 0.05.",
+        f"{counted(document['rows_scored'], 'row')} answered through {document['runner']}; "
+        "paired exact McNemar, p < 0.05.",
         _sentence(document["wording"]),
     ]
     lines += _word_table({axis: found["word"] for axis, found in document["verdicts"].items()})

@@ -13,7 +13,7 @@ from typing import Any
 
 from parity.budgets import load_budgets
 from weights_bridge.compare import GateReport, GateResult
-from weights_bridge.errors import StageError
+from weights_bridge.errors import StageError, counted
 from weights_bridge.files import read_json, read_jsonl, sha256_of, sha256_of_text, write_json
 from weights_bridge.run_folder import RunFolder
 from weights_bridge.settings import Settings, resolve
@@ -91,7 +91,8 @@ def verify_run(
         raise StageError(f"{run.root}: nothing to measure yet for edge {edge}", hint="run `mlx-sentis export` first")
     reports = [GateReport("integrity", faults)] if faults else []
     if faults:
-        say(f"{len(faults)} recorded files are missing or altered: measuring what is there, keeping the old reports")
+        what = f"{counted(len(faults), 'recorded file')} missing or altered"
+        say(f"{what}: measuring what is there, keeping the old reports")
         return reports + [_attempt(name, measure, say) for name, _, measure in plan]
     inputs = [run.path(name) for name in ("recipe.json", "prompt_contract.json")]
     inputs += [run.path("onnx", name) for name in ("contract.json", "model.onnx")]

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -157,3 +158,23 @@ def tracked_files() -> list[str]:
     listing = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
     assert listing.returncode == 0, "the tree is compared with what git tracks"
     return [path for path in listing.stdout.splitlines() if (ROOT / path).exists()]
+
+
+@pytest.mark.slow
+def test_what_prepare_writes_goes_into_training_by_the_commands_as_they_are_documented(
+    toy_model: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D10: the documented data into the documented training, with nothing but the user's rows and model added."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my-model").symlink_to(toy_model("llama"), target_is_directory=True)
+    rows = [{"prompt": f"Who lives at number {n}?", "completion": f"Old Marta {n} does."} for n in range(20)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    prepare = next(line for line in readme_blocks.help_of(("prepare",)).splitlines() if "rows.jsonl" in line)
+    line = next(line for line in README.splitlines() if line.startswith("mlx.launch -n 2"))
+    assert shlex.split(prepare)[:3] == ["$", "mlx-sentis", "prepare"]
+    train = line.partition(" -- ")[2]
+    assert shlex.split(train)[:4] == ["python", "-m", "mlx_sentis", "train"]
+    for words in (shlex.split(prepare)[2:], shlex.split(train)[3:]):
+        done = call(*words)
+        assert done.exit_code == 0, done.output
+    assert (tmp_path / "runs/mine/checkpoints/best/adapter.safetensors").is_file()
