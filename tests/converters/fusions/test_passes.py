@@ -178,3 +178,59 @@ def test_a_version_without_facts_about_fusions_predicts_nothing(predicted, monke
     monkeypatch.setattr("converters.fusions.facts", lambda version: type(facts(version))(version, bare, {}, {}, {}, {}))
     found = predicted("y = Neg(x)", sentis="2.6")
     assert found.layers == {} and found.not_predicted == ["the facts of 2.6 hold no fusions"]
+
+
+def test_a_product_that_is_an_output_keeps_its_addition(predicted):
+    words = {"inputs": MATRIX, "output": "float[2,4] y, float[2,4] a"}
+    found = predicted("a = MatMul(x, w) y = Add(a, b)", f"{W}, float[4] b = {{1,2,3,4}}", **words)
+    assert found.layers == {"Add": 1, "MatMul": 1}
+    assert [miss.reasons[0].why for miss in found.misses] == ["MatMul is also read by an output of the model"]
+
+
+def test_batched_products_become_dense_where_all_leading_sizes_are_equal(predicted):
+    eight = ",".join(map(str, range(48)))
+    words = {"inputs": "float[2,3,8] x", "output": "float[2,3,3] y"}
+    bias = {size: f"float[{size},3,3] b = {{{','.join(['1'] * size * 9)}}}" for size in (1, 2)}
+    body = "a = MatMul(x, w) y = Add(a, b)"
+    assert predicted(body, f"float[2,8,3] w = {{{eight}}}, {bias[2]}", **words).layers == {"DenseBatched": 1}
+    assert predicted(body, f"float[2,8,3] w = {{{eight}}}, {bias[1]}", **words).layers == {"Add": 1, "MatMul": 1}
+
+
+def test_a_convolution_of_a_constant_is_not_linear_in_its_kernel(predicted):
+    init = "float two = {2}, float[1,1,2,2] c = {1,2,3,4}"
+    words = {"inputs": "float[1,1,1,1] k", "output": "float[1,1,2,2] y"}
+    found = predicted("a = Conv<kernel_shape=[1,1]>(c, k) y = Mul(a, two)", init, **words)
+    assert found.layers == {"Conv": 1, "ScalarMad": 1}
+
+
+def test_a_sum_adds_its_last_input_first(predicted):
+    from fusion_forms import LAYER_NORM, SCALARS
+
+    fused = predicted(LAYER_NORM.replace("y = Add(k, b)", "y = Sum(b, k)"), SCALARS)
+    assert fused.layers == {"LayerNormalization": 1}
+    assert "LayerNormalization" not in predicted(LAYER_NORM.replace("y = Add(k, b)", "y = Sum(k, b)"), SCALARS).layers
+
+
+def test_axes_as_attributes_are_not_read_where_they_are_an_input(predicted):
+    from fusion_forms import RMS, SCALARS
+
+    assert predicted(RMS, SCALARS, opset=17).layers == {"RMSNormalization": 1}
+    assert "RMSNormalization" not in predicted(RMS, SCALARS, opset=18).layers  # it reduces over everything then
+
+
+def test_literals_of_a_pattern_count(predicted):
+    words = {"inputs": "float[8] x, float[8] z", "output": "int32[8] y"}
+    found = predicted("d = Div(x, z) i = Cast<to=7>(d) y = Cast<to=6>(i)", **words)
+    assert found.layers == {"Cast": 1, "Div": 1}  # no float comes out: the second Cast does nothing
+
+
+def test_one_size_that_is_not_known_follows_from_the_others(predicted):
+    computed = "s = Shape(x) n = Gather(s, zero) m = Mul(n, three) k = Concat<axis=0>(m, end) y = Reshape(x, k)"
+    init = "int64[1] zero = {0}, int64[1] three = {3}, int64[1] end = {8}"
+    found = predicted(computed, init, inputs="float[N,3,8] x", output="float[M,8] y")
+    assert found.layers == {"Reshape": 1}
+    given = predicted(
+        "n = Neg(x) k = Concat<axis=0>(first, end) r = Reshape(n, k) y = Exp(r)", "int64[2] end = {3, 8}",
+        inputs="float[N,3,8] x, int64[1] first", output="float[M,3,8] y",
+    )  # fmt: skip
+    assert given.layers == {"Exp": 1, "Neg": 1}
