@@ -6,6 +6,7 @@ stay where they are; where a model gives NaN it is undefined, and nothing is com
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,10 +24,11 @@ if TYPE_CHECKING:
 Tensors = dict[str, Array]
 
 DYNAMIC_SIZES = (3, 4, 5, 6, 7)  # small and different from each other, so that a swapped axis shows
-LARGER = (64, 160, 1600)  # for pictures and sound: strides and windows need room
+LARGER = (64, 160, 512, 1600)  # for pictures and sound: strides and windows need room
 BUDGET_DB = 100.0
 HALF_BUDGET_DB = 55.0  # one rounding of fp16 is 2⁻¹¹ of a number, 66 dB; of a chain of them some more
 LARGE = 1e4
+MOST_ELEMENTS = 1 << 21  # of all guessed inputs, unless the fixed sizes alone are more
 HALVES = {10, 16}  # FLOAT16, BFLOAT16
 BY_CHANCE = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
 
@@ -71,7 +73,10 @@ def reference_of(
         run = _runner(path)
     except StageError as error:
         run, runner, why = _evaluator(path), "onnx's reference evaluator", error.message
+    most = max(MOST_ELEMENTS, _elements(model, {}))
     for sizes in _guesses(model):
+        if _elements(model, sizes) > most:
+            continue
         try:
             inputs = random_inputs(model, sizes)
             outputs = {"spread": run(inputs | more)}
@@ -120,9 +125,16 @@ def _guesses(model: onnx.ModelProto) -> Iterator[dict[str, int]]:
     yield dict.fromkeys(names, 1)
     yield from ({**equal, name: 6} for name in names)
     first = {key for value in _fed(model) for key, _ in _dims(value)[:1]}
+    last = {key for value in _fed(model) for key, _ in _dims(value)[-1:]}
     for size in LARGER:
+        yield {name: size if name in last else 1 for name in names}
         yield {name: 1 if name in first else size for name in names}
         yield {**dict.fromkeys(names, size)}
+
+
+def _elements(model: onnx.ModelProto, sizes: dict[str, int]) -> int:
+    shapes = ([sizes.get(name, 1) if name else size for name, size in _dims(value)] for value in _fed(model))
+    return sum(math.prod(shape) for shape in shapes)
 
 
 def _fed(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:

@@ -6,17 +6,52 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from converters.passes.light import light_model
 from converters.scan.graphs import graphs_in
-from converters.scan.view import View
+from converters.scan.view import View, view_of
 from weights_bridge.errors import StageError
 
 if TYPE_CHECKING:
     import onnx
 
+    from converters.facts import Facts
+
 MOST_ELEMENTS = 4096  # of a constant that is looked at
-MOST_NODES = 200
+ROUNDS = 12
 BY_CHANCE = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
 BY_CHANCE |= {"Dropout"}
+
+
+def sharpened(model: onnx.ModelProto, known: Facts, opset: int) -> View:
+    """Return a view of a copy in which everything that is always the same is a constant.
+
+    onnx's inference follows few of the sums that sizes go through (padding, slices). Each round computes them, and then
+    more sizes are known.
+    """
+    light = light_model(model)
+    for _ in range(ROUNDS):
+        view = view_of(light, known, opset)
+        folder = Folder(view, opset)
+        found = {}
+        for node in light.graph.node:
+            value = folder.value(node.output[0]) if len(node.output) == 1 and node.op_type != "Constant" else None
+            if value is not None:
+                found[node.output[0]] = value
+        if not found:
+            break
+        _replace_by_constants(light.graph, found)
+    return view_of(light, known, opset)
+
+
+def _replace_by_constants(graph: onnx.GraphProto, found: dict[str, np.ndarray]) -> None:
+    import onnx
+
+    kept = [node for node in graph.node if not found.keys() & set(node.output)]
+    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in kept]
+    del graph.node[:]
+    graph.node.extend(copies)
+    graph.initializer.extend(onnx.numpy_helper.from_array(value, name) for name, value in found.items())
+    del graph.value_info[:]
 
 
 class Folder:

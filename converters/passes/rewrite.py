@@ -74,7 +74,7 @@ def _run(
     rules, wanted, is_wanted = matching
     asked = {op for rule in rules if rule in known.rules for op in known.rules[rule].ops}
     asked |= {operator.rpartition("::")[2] for operator in wanted}
-    written: set[str] = set()
+    written, tag = set[str](), f"/{name}_"  # what it wrote, now or in an earlier round, it leaves
     for _ in range(SWEEPS):
         if not any(node.op_type in asked for node in model.graph.node):
             break
@@ -83,7 +83,7 @@ def _run(
         taken = names_of(model.graph)
         replaced: dict[int, Emit] = {}
         for index, node in enumerate(model.graph.node):
-            if node.op_type not in asked or written.intersection(node.output):
+            if node.op_type not in asked or written.intersection(node.output) or (tag in node.name and not again):
                 continue
             place = Place(node, view, opset, known)
             if not is_wanted(place):

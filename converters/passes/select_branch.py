@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from converters.passes.base import Context, Outcome, Pass
-from converters.passes.fold import Folder
+from converters.passes.fold import Folder, sharpened
 from converters.passes.rewrite import drop_unread, names_of
 from converters.scan.graphs import graphs_in
 from converters.scan.model import opset_of
@@ -43,7 +43,8 @@ def _next(model: onnx.ModelProto, context: Context, outcome: Outcome) -> tuple[i
     """Return the first If with a known condition: its place and the attribute of the branch it takes."""
     if not any(node.op_type == "If" for node in model.graph.node):
         return None
-    folder = Folder(context.view(model), opset_of(model))
+    opset = opset_of(model)
+    folder = Folder(sharpened(model, context.known, opset), opset)
     for index, node in enumerate(model.graph.node):
         if node.op_type != "If" or node.domain not in ("", "ai.onnx"):
             continue

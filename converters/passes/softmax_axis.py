@@ -17,7 +17,8 @@ def write(place: Place, emit: Emit) -> None:
     """Write Flatten, the operator over axis 1, Reshape."""
     x = place.name(0)
     flat = emit("Flatten", x, axis=place.attributes.get("axis", 1))
-    emit.shaped_like(emit(place.node.op_type, flat, axis=1), x, to=place.node.output[0])
+    last = -1 if place.opset >= 11 else 1  # of two
+    emit.shaped_like(emit(place.node.op_type, flat, axis=last), x, to=place.node.output[0])
 
 
 PASS = node_pass(

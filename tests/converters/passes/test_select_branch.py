@@ -31,6 +31,13 @@ def test_a_size_that_is_known_beside_one_that_is_not(mended):
     mended("select_branch", graph(body.replace("[2,8]", '["n",8]'), 'float["n",8] x', init=init))
 
 
+def test_a_size_behind_computed_padding_is_known(mended):
+    body = f"""f = Cast<to=1>(n) g = Mul(f, w) p = Cast<to=7>(g) d = Pad(x, p) s = Shape<start=1>(d) c = Equal(s, e)
+    k = Squeeze(c) y = If(k) {BRANCHES}"""
+    init = "int64[4] n = {0,2,0,2}, float w = {1.5}, int64[1] e = {14}"
+    assert "Relu" in mended("select_branch", graph(body, init=init)).operators
+
+
 def test_branches_within_branches(mended):
     inner = BRANCHES.replace("\n", " ").replace(" a ()", " c ()").replace(" b ()", " d ()")
     body = f"""t = Constant<value = bool {{1}}>() h = Abs(x) y = If(t) <
