@@ -16,7 +16,7 @@ from converters.tracing import trace
 from converters.weights import check_fit, fill, store_as_fp16
 from weights_bridge.errors import StageError
 from weights_bridge.files import write_json, written_whole
-from weights_bridge.model_folder import ModelFolder, open_model_folder, require_stage
+from weights_bridge.model_folder import ModelFolder, open_base, require_stage
 from weights_bridge.settings import ExportSettings
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def export_model(model: Path, out: Path, settings: ExportSettings, contract_out:
     """Export a Hugging Face directory and write its contract.
 
     Args:
-        model: a local directory of a known architecture.
+        model: a local directory of a known architecture; weights that MLX packed are dequantised in fp32.
         out: the .onnx file; weights are inside, one copy each.
         settings: opset, dtype, batch, Sentis version.
         contract_out: contract.json.
@@ -45,7 +45,7 @@ def export_model(model: Path, out: Path, settings: ExportSettings, contract_out:
     if settings.opset not in OPSETS:
         what = f"opset {settings.opset}: torch's exporter writes {OPSETS[0]} to {OPSETS[-1]}"
         raise StageError(what, hint="export with --opset 18; opset 15 (Sentis 2.4) needs a down-conversion of its own")
-    folder = open_model_folder(model)
+    folder = open_base(model)
     require_stage(folder, "export")
     family = families.get(folder.architecture.family)
     if (size := family.predicted_bytes(folder, settings.dtype)) > onnx_file.LIMIT_BYTES:

@@ -52,7 +52,7 @@ def check_fit(folder: ModelFolder, model: onnx.ModelProto, sources: dict[str, di
         StageError: all that is missing, extra or of another shape at once.
     """
     dims = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
-    found = folder.shapes()
+    found = folder.torch_shapes()
     wanted = {}
     for name, entry in sources.items():
         wanted[entry["torch"]] = dims[name][::-1] if entry["transform"] == "transpose" else dims[name]

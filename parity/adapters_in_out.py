@@ -130,6 +130,20 @@ def convert_model(path: Path, to: Origin, out: Path, *, allow_pickle: bool = Fal
     return facts | {"opened_by": opener}
 
 
+def reopen(folder: Path, library: str) -> None:
+    """Require that a library loads a model directory as it is.
+
+    Args:
+        folder: the directory.
+        library: `transformers` or `mlx-lm`.
+
+    Raises:
+        StageError: it does not; keys that are missing, unexpected or of another shape all at once.
+    """
+    with tempfile.TemporaryDirectory(prefix="mlx-sentis-reopen-") as work:
+        run_child(OPENERS[library], {"folder": str(folder)}, Path(work) / "request.json")
+
+
 @contextmanager
 def opened_before_done(out: Path, library: str, base: ModelFolder) -> Iterator[tuple[Path, str]]:
     """Yield a place for a model directory; it becomes `out` when the library it is for has loaded it without a fault.
@@ -151,7 +165,7 @@ def opened_before_done(out: Path, library: str, base: ModelFolder) -> Iterator[t
         made = Path(work) / out.name
         yield made, opener
         if opener:
-            run_child(OPENERS[opener], {"folder": str(made)}, Path(work) / "reopen.json")
+            reopen(made, opener)
         with folder_written_whole(out) as new:
             for file in made.iterdir():
                 file.rename(new / file.name)

@@ -121,7 +121,9 @@ def require(report: GateReport, name: str, hint: str) -> None:
 
 
 def bridge_run(run: RunFolder, settings: ParitySettings, which: str, say: Callable[[str], None]) -> GateReport:
-    """Merge and gate."""
+    """Merge, gate, and let mlx-lm's own loader open what was merged; transformers has opened it for the gate."""
+    from parity.adapters_in_out import reopen
+
     facts = merge_run(run, which)
     say(
         f"merged {facts['modules']} modules of checkpoint {facts['checkpoint']} into {facts['bytes'] / 1e6:.0f} MB "
@@ -131,4 +133,6 @@ def bridge_run(run: RunFolder, settings: ParitySettings, which: str, say: Callab
         say("the base is packed: its weights were dequantised in fp32, as they were trained on, before the merge")
     if facts["quantised"] != "no":
         say("trained on quantised weights and merged into the full ones: the gates and eval measure what is shipped")
-    return gate_a0(run, settings, which)
+    report = gate_a0(run, settings, which)
+    reopen(run.path("merged"), "mlx-lm")
+    return report

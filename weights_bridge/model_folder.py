@@ -76,6 +76,10 @@ class ModelFolder:
         """Return tensor name to shape, from the headers alone."""
         return {name: file.entries[name].shape for name, file in self.stored.items()}
 
+    def torch_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return name to shape of what `tensors` yields; of a torch directory that is what its files hold."""
+        return self.shapes() if self.origin == "torch" else self.architecture.torch_shapes(self.config)
+
     def tensors(self, *, as_fp32: bool = True) -> Iterator[tuple[str, Array]]:
         """Yield (torch name, array) one at a time, of a torch directory in file order.
 

@@ -22,7 +22,7 @@ from converters.scan.view import view_of
 from weights_bridge import architectures
 from weights_bridge.errors import StageError
 from weights_bridge.files import read_json
-from weights_bridge.model_folder import open_model_folder
+from weights_bridge.model_folder import open_base
 
 
 def scan(path: Path, sentis: str = "2.6", *, notes: bool = False) -> list[Finding]:
@@ -89,7 +89,7 @@ def _folder_findings(path: Path, known: Facts) -> Iterator[Finding]:
         evidence = f"architecture {model_type!r}, known are {', '.join(architectures.names())}"
         yield known.finding("MODEL.ARCHITECTURE", "config.json", evidence)
         return
-    folder = open_model_folder(path)
+    folder = open_base(path)
     family = families.get(folder.architecture.family)
     size = family.predicted_bytes(folder, "fp32")
     if size > onnx_file.LIMIT_BYTES:

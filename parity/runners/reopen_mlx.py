@@ -28,6 +28,7 @@ def answer(request: dict[str, Any]) -> None:
         if (folder / "tokenizer_config.json").is_file():
             load_tokenizer(folder)
     except (ValueError, KeyError, OSError) as error:
-        raise StageError(f"{folder}: mlx-lm does not load it: {error}", hint=hint) from None
+        said = " ".join(str(error).split())
+        raise StageError(f"{folder}: mlx-lm does not load it: {said}", hint=hint) from None
     if not mx.isfinite(model(mx.array(IDS))).all().item():  # pyright: ignore
         raise StageError(f"{folder}: mlx-lm computes what is not finite with it", hint=hint)

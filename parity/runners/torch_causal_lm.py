@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from parity.runners.decoder_io import check_ids
+from parity.runners.plain import plain_directory
 from weights_bridge.compare import Array
 from weights_bridge.errors import StageError
-from weights_bridge.model_folder import open_model_folder
+from weights_bridge.model_folder import open_base
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class TorchCausalLM:
     """A Hugging Face directory in transformers.
 
     Args:
-        folder: the directory.
+        folder: the directory; weights that MLX packed are dequantised for the while.
         stored: `fp16` rounds every matrix to fp16 first, as an fp16 export stores it; arithmetic stays fp32.
 
     Raises:
@@ -61,11 +62,12 @@ class TorchCausalLM:
         logging.disable_progress_bar()
         if not (folder / "config.json").is_file():
             raise StageError(f"{folder}: no config.json", hint="give a Hugging Face model directory")
-        open_model_folder(folder).check_tensors()  # a damaged file is one line here, a traceback in transformers
+        open_base(folder).check_tensors()  # a damaged file is one line here, a traceback in transformers
         try:
-            loaded: Any = AutoModelForCausalLM.from_pretrained(
-                folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True
-            )
+            with plain_directory(folder) as plain:
+                loaded: Any = AutoModelForCausalLM.from_pretrained(
+                    plain, dtype=torch.float32, attn_implementation="eager", output_loading_info=True
+                )
         except (OSError, ValueError, RuntimeError) as error:
             hint = "check the directory with `mlx-sentis recipe`"
             raise StageError(f"{folder}: transformers cannot load it: {error}", hint=hint) from error

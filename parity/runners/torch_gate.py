@@ -11,15 +11,13 @@ Legend: `T` tokens, `V` vocabulary, `H` hidden width, `P` shared prefix tokens, 
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from parity.gate_request import BACKWARD, FORWARD, TRACE, GateRequest
-from weights_bridge.model_folder import open_base
-from weights_bridge.model_writer import write_model_folder
+from parity.runners.plain import plain_directory
 
 
 def answer(request: dict[str, Any]) -> None:
@@ -35,31 +33,16 @@ def answer(request: dict[str, Any]) -> None:
     torch.set_grad_enabled(True)
     torch.set_float32_matmul_precision("highest")
     arrays: dict[str, Any] = {"facts": np.array(json.dumps(_facts()))}
-    with plain_directory(asked.base) as base:
+    with plain_directory(Path(asked.base)) as base:
         for name in ("fp64",) if list(asked.parts) == [TRACE] else ("fp32", "fp64"):
             found: dict[str, Any] = {}
             with _arithmetic(name) as dtype:
                 if FORWARD in asked.parts:
                     found |= _forward(load(asked.merged, dtype), asked)
                 if BACKWARD in asked.parts or TRACE in asked.parts:
-                    found |= _backward(load(base, dtype), asked)
+                    found |= _backward(load(str(base), dtype), asked)
             arrays |= {f"{name}/{key}": value for key, value in found.items()}
     np.savez(asked.out, **arrays)
-
-
-@contextmanager
-def plain_directory(folder: str) -> Iterator[str]:
-    """Yield a base directory that transformers loads; weights that MLX packed are dequantised into one for the while.
-
-    They are dequantised in fp32, as the trainer reads them.
-    """
-    base = open_base(Path(folder))
-    if base.origin == "torch":
-        yield folder
-        return
-    with tempfile.TemporaryDirectory(prefix="mlx-sentis-plain-") as work:
-        write_model_folder(Path(work), base, base.tensors(), "fp32")
-        yield work
 
 
 @contextmanager
