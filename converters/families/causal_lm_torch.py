@@ -114,7 +114,7 @@ def reduced_config(folder: ModelFolder) -> Any:
         raise StageError(found, hint="write layer_types into config.json")
     config = copy.deepcopy(config)
     if hasattr(config, "quantization_config"):  # how MLX packed the files is no matter of the class
-        del config.quantization_config
+        delattr(config, "quantization_config")
     distinct = distinct_makes(folder)
     if getattr(config, "layer_types", None):
         config.layer_types = [causal_lm.kind_of_make(make) for make in distinct]
