@@ -96,7 +96,8 @@ def test_the_graph_is_plain(exported, model_type):
     assert not any(node.doc_string or node.metadata_props or node.domain for node in model.graph.node)
     operators = {node.op_type for node in model.graph.node}
     assert not operators & {"If", "Loop", "Scan", "Shape", "Reciprocal", "Identity", "Range", "Where", "Expand", "Neg"}
-    assert not operators & {"IsNaN", "GatherND", "ScatterND", "Trilu", "CumSum", "Equal", "Slice"}
+    assert not operators & {"IsNaN", "GatherND", "ScatterND", "Trilu", "CumSum", "Equal"}
+    assert "Slice" not in operators or model_type == "phi3"  # whose fused rows are cut, and half of a head turned
     assert scan(made.onnx, "2.6") == []
 
 
