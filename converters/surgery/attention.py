@@ -48,6 +48,7 @@ class Attention:
         key_turned: whether the keys come without a Transpose of their own.
         value: [B, K, T, D].
         mask: how the scores are masked.
+        repeats: (Expand, Reshape) that repeat grouped keys and values for each query head.
     """
 
     softmax: Any
@@ -57,6 +58,7 @@ class Attention:
     key_turned: bool
     value: Any
     mask: Mask
+    repeats: tuple[tuple[Any, Any], ...] = ()
 
 
 def attentions(graph: Any) -> list[Attention]:
@@ -101,7 +103,8 @@ def _attention(softmax: Any, weighted: Any) -> Attention:
         hint = "scores must be masked once: a bias by distance or no mask at all cannot be fed from outside"
         raise StageError(f"{where}: {found} is added to the scores, wanted one mask", hint=hint)
     key, turned = _without_transpose(product.inputs[1])
-    return Attention(softmax, product, weighted, _ungrouped(key), turned, _ungrouped(weighted.inputs[1]), masks[0])
+    (key, of_key), (value, of_value) = _ungrouped(key), _ungrouped(weighted.inputs[1])
+    return Attention(softmax, product, weighted, key, turned, value, masks[0], (*of_key, *of_value))
 
 
 def _scores(softmax: Any) -> tuple[Any, list[Mask]]:
@@ -158,13 +161,13 @@ def _is_scalar(value: Any) -> bool:
     return isinstance(numbers, np.ndarray) and numbers.size == 1
 
 
-def _ungrouped(value: Any) -> Any:
-    """Return grouped keys or values before they are repeated for each query head."""
+def _ungrouped(value: Any) -> tuple[Any, tuple[tuple[Any, Any], ...]]:
+    """Return grouped keys or values before they are repeated for each query head, and the nodes that do it."""
     steps = list(_up(value))
     operators = [node.op for node in steps]
     if operators[:1] == ["Reshape"] and operators[1:2] and operators[1] in REPEATED and operators[2:3] == ["Unsqueeze"]:
-        return steps[2].inputs[0]
-    return value
+        return steps[2].inputs[0], ((steps[1], steps[0]),)
+    return value, ()
 
 
 def _up(value: Any) -> Iterator[Any]:

@@ -68,7 +68,8 @@ def inject_kv(
     graph = gs.import_onnx(model)
     found = attentions(graph)
     masks = _masks(path, found, feed, tokens)
-    sizes = values_of(path, [value.name for one in found for value in (one.key, one.value)], feed)
+    measured = [value.name for one in found for value in (one.key, one.value, one.weighted.inputs[1])]
+    sizes = values_of(path, measured, feed)
     _rewire(graph, found, masks, sizes, ids, logits, vocabulary)
     made = exported(graph, model)
     contract = _contract(made, found, masks, sizes, vocabulary)
@@ -185,6 +186,7 @@ def _rewire(
     tensors[ids].shape = [batch, query]
     caches, presents = [], []
     for at, one in enumerate(found):
+        _repeat(one, sizes[one.weighted.inputs[1].name].shape, sizes[one.value.name].shape)
         for part, value in (("key", one.key), ("value", one.value)):
             turned = part == "key" and one.key_turned
             shape = sizes[value.name].shape
@@ -223,6 +225,19 @@ def _join(graph: Any, value: Any, cache: Any, present: Any, *, turned: bool) -> 
     graph.nodes.append(gs.Node("Concat", present.name, {"axis": 2}, [cache, new], [present]))
     for node, at in readers:
         node.inputs[at] = read
+
+
+def _repeat(one: Attention, repeated: tuple[int, ...], grouped: tuple[int, ...]) -> None:
+    """Repeat grouped keys and values for any number of tokens: the graph may count those of its input."""
+    import onnx_graphsurgeon as gs
+
+    heads, width = repeated[1], repeated[-1]
+    for expand, reshape in one.repeats:
+        names = [f"{node.outputs[0].name}:sizes" for node in (expand, reshape)]
+        by = np.array([1, 1, heads // grouped[1], 1, 1], np.int64)
+        expand.inputs[1] = gs.Constant(names[0], by)
+        reshape.attrs.pop("allowzero", None)
+        reshape.inputs[1] = gs.Constant(names[1], np.array([0, heads, -1, width], np.int64))
 
 
 def _mask(graph: Any, mask: Mask, given: Any) -> None:

@@ -16,8 +16,9 @@ from weights_bridge.errors import BudgetMissedError, StageError
 
 WIDTH, HEADS, HEAD, VOCABULARY = 8, 2, 4, 20
 BEGIN = """<ir_version: 8, opset_import: ["" : 17]> g (int64[B,T] input_ids) => (float[B,T,20] logits) {
-    s = Shape(input_ids) n = Gather(s, one) pos = Range(zero, n, one) e = Gather(wte, input_ids) p = Gather(wpe, pos)
-    h0 = Add(e, p) row = Unsqueeze(pos, at1) col = Unsqueeze(pos, at0) seen = LessOrEqual(col, row)
+    s = Shape(input_ids) n = Gather(s, one) count = Gather(s, at1) pos = Range(zero, n, one)
+    e = Gather(wte, input_ids) p = Gather(wpe, pos) h0 = Add(e, p)
+    row = Unsqueeze(pos, at1) col = Unsqueeze(pos, at0) seen = LessOrEqual(col, row)
     far = Sub(row, col) near = Less(far, window) close = And(seen, near) bias = Where(seen, none, low)"""
 HEADS_OF = (
     "{x}{i} = MatMul(h{i}, {x}w{i}) {x}r{i} = Reshape({x}{i}, {shape}) {x}h{i} = Transpose<perm=[0,2,1,3]>({x}r{i})"
@@ -29,9 +30,11 @@ def layer(i: int, masked: str, *, grouped: bool = False, turned: bool = False) -
     """Return a layer in text; `masked` makes m from the scaled scores c."""
     lines = [HEADS_OF.format(x=x, i=i, shape="one_head" if grouped and x != "q" else "heads") for x in "qkv"]
     if grouped:
-        for x in "kv":
-            lines.append(f"{x}u{i} = Unsqueeze({x}h{i}, at2) {x}e{i} = Expand({x}u{i}, twice)")
-            lines.append(f"{x}g{i} = Reshape({x}e{i}, spread)")
+        lines.append(f"n5{i} = Concat<axis=0>(at1, at1, pair, count, at1)")
+        lines.append(f"n4{i} = Concat<axis=0>(at1, pair, count, width)")
+        for x in "kv":  # for as many tokens as the input has
+            lines.append(f"{x}u{i} = Unsqueeze({x}h{i}, at2) {x}e{i} = Expand({x}u{i}, n5{i})")
+            lines.append(f"{x}g{i} = Reshape({x}e{i}, n4{i})")
     key, value = (f"kg{i}", f"vg{i}") if grouped else (f"kh{i}", f"vh{i}")
     keys = f"Transpose<perm=[0,2,3,1]>(kr{i})" if turned else f"Transpose<perm=[0,1,3,2]>({key})"
     lines.append(f"kt{i} = {keys} d{i} = MatMul(qh{i}, kt{i}) c{i} = Mul(d{i}, scale)")
@@ -47,7 +50,7 @@ def decoder(*layers: str) -> onnx.ModelProto:
     arrays = {
         "one": np.int64(1), "zero": np.int64(0), "window": np.int64(6), "none": np.float32(0), "low": np.float32(-1e9),
         "at0": [0], "at1": [1], "at2": [2], "heads": [0, 0, HEADS, HEAD], "one_head": [0, 0, 1, HEAD],
-        "twice": [1, 1, HEADS, 1, 1], "spread": [0, HEADS, -1, HEAD], "flat": [0, 0, WIDTH], "scale": np.float32(0.5),
+        "flat": [0, 0, WIDTH], "pair": [HEADS], "width": [HEAD], "scale": np.float32(0.5),
         "wte": rng.standard_normal((VOCABULARY, WIDTH)), "wpe": rng.standard_normal((64, WIDTH)),
         "head": rng.standard_normal((WIDTH, VOCABULARY)), "inf": np.float32(-np.inf),
     }  # fmt: skip
@@ -143,6 +146,41 @@ def test_a_mask_that_is_forgotten_is_found_at_its_node(saved, tmp_path, monkeypa
     monkeypatch.setattr(injecting, "MASKED", 0.0)
     with pytest.raises(BudgetMissedError, match=r"at once.*first at Add 'm0'"):
         inject_kv(saved(decoder(layer(0, ADDED), layer(1, ADDED))), tmp_path / "kv.onnx")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model_type", ["llama", "gemma3_text", "qwen3"])
+def test_a_decoder_that_torch_exported_without_a_cache_decodes_as_transformers_does(tmp_path, model_type):
+    """What a person who has nothing but such a file would do: inject, then run the loop by its contract."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from mlx_sentis.demo.toy import write_toy_model
+    from parity.runners.onnx_decoder import OnnxDecoder
+    from parity.runners.torch_causal_lm import TorchCausalLM
+
+    folder = write_toy_model(tmp_path / "model", model_type)
+    whole = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+
+    class Uncached(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.whole = whole.requires_grad_(False)
+
+        def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+            return self.whole(input_ids=input_ids, use_cache=False).logits
+
+    sizes = ({1: torch.export.Dim.DYNAMIC},)
+    names = {"input_names": ["input_ids"], "output_names": ["logits"], "opset_version": 18, "verbose": False}
+    example = (torch.zeros(1, 7, dtype=torch.int64),)
+    program = torch.onnx.export(Uncached().eval(), example, dynamic_shapes=sizes, dynamo=True, **names)
+    assert program is not None
+    program.save(str(tmp_path / "uncached.onnx"), external_data=False)
+    report = inject_kv(tmp_path / "uncached.onnx", tmp_path / "kv.onnx")
+    assert all(row["psnr_db"] is None or row["psnr_db"] > 120 for row in report["ladder"])
+    decoder = OnnxDecoder(tmp_path / "kv.onnx", json.loads((tmp_path / "kv.contract.json").read_text()))
+    prompt = np.random.default_rng(3).integers(6, 300, 30).tolist()
+    assert decoder.greedy(prompt, 16).ids == TorchCausalLM(folder).greedy(prompt, 16)[0]
 
 
 def test_pieces_add_up_to_the_sequence():
