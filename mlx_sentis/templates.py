@@ -219,5 +219,8 @@ def _refused(tokenizer: Any, messages: list[Message], error: Exception) -> Stage
         return StageError(what, hint=SYNTAX_HINT)
     roles = ", ".join(str(message.get("role")) for message in messages)
     why = str(error).strip().partition("\n")[0]
+    if type(error) is not jinja2.TemplateError:  # that one is raised by `raise_exception`, the others by mishap
+        what = f"the chat template fails on the roles ({roles}): {why or type(error).__name__}"
+        return StageError(what, hint="its own code is at fault: mend it, or give the original one with --template FILE")
     hint = "the template decides which roles may follow each other, and whether a system turn may open"
     return StageError(f"the chat template refuses the roles ({roles}): {why}", hint=hint)

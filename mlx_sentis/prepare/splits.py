@@ -9,7 +9,7 @@ import numpy as np
 from mlx_sentis.prepare.index import RowIndex
 from mlx_sentis.prepare.sources import SPLITS
 from weights_bridge.compare import Array
-from weights_bridge.errors import StageError, all_at_once, counted
+from weights_bridge.errors import StageError, UsedWronglyError, all_at_once, counted
 from weights_bridge.settings import DataSettings
 
 # Too few groups of a class for every split: it is trained first, then tested, then validated.
@@ -21,7 +21,7 @@ def shares_of(settings: DataSettings) -> dict[str, float]:
     """Return split to its share of the rows, in [0, 1); training keeps the rest.
 
     Raises:
-        StageError: a share below 0, or nothing left to train.
+        UsedWronglyError: a share below 0, or nothing left to train.
     """
     shares = {
         "valid": settings.valid_share,
@@ -30,7 +30,8 @@ def shares_of(settings: DataSettings) -> dict[str, float]:
     }
     if min(shares.values()) < 0 or sum(shares.values()) >= 1:
         found = ", ".join(f"data.{name}_share = {share:g}" for name, share in shares.items())
-        raise StageError(f"{found}: wanted shares from 0 that leave rows to train", hint="their sum must be below 1")
+        what = f"{found}: wanted shares from 0 that leave rows to train"
+        raise UsedWronglyError(what, hint="their sum must be below 1")
     return shares
 
 

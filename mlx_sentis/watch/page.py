@@ -99,6 +99,7 @@ def figures(log: Log) -> list[tuple[str, str]]:
 def plots(log: Log) -> Any:
     """Return a matplotlib figure: losses, learning rate, gradient norm, tokens per second, over updates."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(11, 7), layout="constrained")
     loss, rate, norm, speed = figure.subplots(2, 2).flat
@@ -119,10 +120,11 @@ def plots(log: Log) -> Any:
     titles = {loss: "loss, nats per supervised token", rate: "learning rate", norm: "gradient norm after clipping"}
     for axes, title in (titles | {speed: "tokens per second"}).items():
         _dress(axes, title, log)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))  # there is no update 2.5
     loss.legend(frameon=False, fontsize=9)
     if log.steps and all(step.get(f"{kind}_per_second") for step in log.steps for kind, _ in THROUGHPUT):
         speed.set_yscale("log")  # a shared prompt sets them an order of magnitude apart
-    norm.set_ylim(bottom=0)
+    norm.set_ylim(0, 1.1 * norm.get_ylim()[1])  # clipped to one value, the curve would lie on the edge
     speed.legend(frameon=False, fontsize=9)
     return figure
 

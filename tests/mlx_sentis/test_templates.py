@@ -77,11 +77,27 @@ def test_a_template_that_is_no_jinja_names_model_and_line(toy: Path) -> None:
         render(load_tokenizer(toy), [USER])
 
 
-@pytest.mark.parametrize("source", ["{{ raise_exception('roles must alternate') }}", "{{ 'a' + messages[0].tool }}"])
-def test_a_template_that_refuses_names_the_roles(toy: Path, source: str) -> None:
-    (toy / "chat_template.jinja").write_text(source)
-    with pytest.raises(StageError, match=r"the chat template refuses the roles \(user, user\)"):
+def test_a_template_that_refuses_names_the_roles(toy: Path) -> None:
+    (toy / "chat_template.jinja").write_text("{{ raise_exception('roles must alternate') }}")
+    with pytest.raises(StageError, match=r"the chat template refuses the roles \(user, user\): roles must alternate"):
         render(load_tokenizer(toy), [USER, USER])
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("{{ 'a' + messages[0].tool }}", "no attribute 'tool'"),
+        ("{{ messages[0].nope.deeper }}", "no attribute"),
+        ("{{ ''.__class__.__mro__ }}", "unsafe"),
+        ("{% for i in range(10 ** 8) %}x{% endfor %}", "Range too big"),
+        ("{{ 1 / 0 }}", "division by zero"),
+    ],
+)
+def test_a_template_whose_code_fails_is_not_said_to_refuse_roles(toy: Path, source: str, why: str) -> None:
+    (toy / "chat_template.jinja").write_text(source)
+    with pytest.raises(StageError, match=rf"the chat template fails on the roles \(user, user\): .*{why}") as caught:
+        render(load_tokenizer(toy), [USER, USER])
+    assert "--template FILE" in caught.value.hint
 
 
 def test_code_inside_a_model_directory_is_never_run(toy: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from mlx_sentis.prepare.index import RowIndex
 from mlx_sentis.prepare.rows import Row
 from mlx_sentis.prepare.sources import SPLITS
 from mlx_sentis.prepare.splits import check_no_leak, cut, repeats, shares_of
-from weights_bridge.errors import StageError
+from weights_bridge.errors import StageError, UsedWronglyError
 from weights_bridge.settings import DataSettings
 
 SHARES = {"valid": 0.1, "calibration": 0.1, "holdout": 0.2}
@@ -179,7 +179,7 @@ def test_only_training_rows_are_cut(indexed: Indexed) -> None:
 
 @pytest.mark.parametrize("wrong", [DataSettings(holdout_share=0.9), DataSettings(valid_share=-0.1)])
 def test_shares_that_leave_nothing_to_train_are_refused(wrong: DataSettings) -> None:
-    with pytest.raises(StageError, match="wanted shares from 0 that leave rows to train"):
+    with pytest.raises(UsedWronglyError, match="wanted shares from 0 that leave rows to train"):
         shares_of(wrong)
 
 

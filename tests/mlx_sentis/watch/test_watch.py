@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from PIL import Image
 
 from mlx_sentis.training import events
 from mlx_sentis.watch.log import read_log
-from mlx_sentis.watch.page import page, state
+from mlx_sentis.watch.page import page, plots, state
 from weights_bridge.errors import StageError
 
 
@@ -97,6 +98,17 @@ def test_once_writes_a_picture(run: Path, tmp_path: Path) -> None:
         assert picture.format == "PNG"
         colours = {colour for _, colour in picture.convert("RGB").getcolors(1 << 24) or []}
     assert {(0x25, 0x63, 0xA8), (0xC2, 0x41, 0x0C), (0x2F, 0x7D, 0x4F), (0x6B, 0x4F, 0xA0)} <= colours  # every curve
+
+
+def test_updates_are_whole_and_a_clipped_norm_does_not_lie_on_the_edge(run: Path) -> None:
+    clipped = [replace(step(n), grad_norm=1 - 1e-7 * n) for n in range(1, 5)]
+    write(run, [replace(STARTED, updates=18), events.EpochStarted(0, 0, 4), *clipped])
+    figure = plots(read_log(run / "log.jsonl"))
+    figure.canvas.draw()
+    for axes in figure.axes:
+        assert all(tick.is_integer() for tick in axes.get_xticks())
+    (norm,) = (axes for axes in figure.axes if axes.get_title(loc="left").startswith("gradient norm"))
+    assert max(norm.lines[0].get_ydata()) < 0.97 * norm.get_ylim()[1]
 
 
 def test_a_name_that_is_no_picture_is_used_wrongly(run: Path) -> None:
