@@ -28,6 +28,7 @@ from converters.passes import (
     inline_weights,
     isnan_guard,
     layer_norm,
+    named_sizes,
     norms_and_pools,
     opset,
     pooling,
@@ -38,6 +39,7 @@ from converters.passes import (
     resize,
     rms_norm,
     select_branch,
+    sequences,
     softmax_axis,
     sum_single,
     topk_smallest,
@@ -46,7 +48,8 @@ from converters.passes import (
 from converters.passes.base import Pass
 
 IN_ORDER = (
-    inline_weights, resequence_weights, inline_functions, select_branch, evaluation_mode, dropout_mask,
+    inline_weights, resequence_weights, inline_functions, select_branch, named_sizes, sequences,
+    evaluation_mode, dropout_mask,
     contrib_gelu, contrib_norm, contrib_linear, contrib_rotary, contrib_attention, dequantise, dequantise_blocks,
     recurrent, group_norm, rms_norm, norms_and_pools, function_bodies,
     gelu_tanh, softmax_axis, layer_norm, pooling, resize, topk_smallest, sum_single, einsum_order, conv_transpose,

@@ -1,9 +1,10 @@
 """Operators of ONNX whose attribute or corner Sentis misses, written with simpler ones.
 
 Why, rule by rule: SWISH.ALPHA (2.4 and 2.5 ignore alpha), ASINH.NEGATIVE (loses its digits below −100), CAST.TO_BOOL
-(stays as it was, 0.7 becomes 0), POW.INT (an integer base goes through float32), REDUCE….NOOP (comes out as it went
-in), RANGE.RANK1 (wants scalars), TRANSPOSE.CHAIN_NO_PERM (crashes), LSTM.NO_HIDDEN (aborts), DFT.NEG_AXIS (fails on
-the CPU). Does not fire where a shape or an exponent that decides is not known.
+(stays as it was, 0.7 becomes 0), CAST.FOLD_ROUNDING (the import rounds what a run truncates), POW.INT (an integer
+base goes through float32), REDUCE….NOOP (comes out as it went in), RANGE.RANK1 (wants scalars),
+TRANSPOSE.CHAIN_NO_PERM (crashes), LSTM.NO_HIDDEN (aborts), DFT.NEG_AXIS (fails on the CPU). Does not fire where a
+shape or an exponent that decides is not known.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from converters.scan.view import Place
 
 INTEGERS = {6: np.int32, 7: np.int64}  # INT32, INT64
 HIGHEST_POWER = 4
+BOOL = 9
 
 
 def write(place: Place, emit: Emit) -> None:
@@ -33,6 +35,15 @@ def _swish(place: Place, emit: Emit, to: str) -> None:
 def _asinh(place: Place, emit: Emit, to: str) -> None:
     x = place.name(0)
     emit("Mul", emit("Sign", x), emit("Asinh", emit("Abs", x)), to=to)
+
+
+def _cast(place: Place, emit: Emit, to: str) -> None:
+    if place.attributes.get("to") == BOOL:
+        _truth(place, emit, to)
+        return
+    x = place.name(0)
+    whole = emit("Mul", emit("Sign", x), emit("Floor", emit("Abs", x)))  # towards 0, as a run rounds
+    emit.cast(whole, int(place.attributes["to"]), to=to)
 
 
 def _truth(place: Place, emit: Emit, to: str) -> None:
@@ -101,11 +112,12 @@ def _dft(place: Place, emit: Emit, to: str) -> None:
 
 REDUCTIONS = ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare")
 WRITERS: dict[str, Callable[[Place, Emit, str], None]] = {
-    "Swish": _swish, "Asinh": _asinh, "Cast": _truth, "Pow": _power, "Range": _range, "Transpose": _transpose,
+    "Swish": _swish, "Asinh": _asinh, "Cast": _cast, "Pow": _power, "Range": _range, "Transpose": _transpose,
     "LSTM": _lstm, "DFT": _dft, **dict.fromkeys(REDUCTIONS, _reduction),
 }  # fmt: skip
 RULES = ("SWISH.ALPHA", "ASINH.NEGATIVE", "CAST.TO_BOOL", "POW.INT", "RANGE.RANK1", "TRANSPOSE.CHAIN_NO_PERM")
+RULES += ("LSTM.NO_HIDDEN", "DFT.NEG_AXIS", "CAST.FOLD_ROUNDING")
 PASS = node_pass(
     "written_out", "Sentis misses corners of some operators", write,
-    mends=[*RULES, "LSTM.NO_HIDDEN", "DFT.NEG_AXIS", *(f"{op.upper()}.NOOP" for op in REDUCTIONS)],
+    mends=[*RULES, *(f"{op.upper()}.NOOP" for op in REDUCTIONS)],
 )  # fmt: skip

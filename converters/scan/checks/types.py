@@ -9,6 +9,7 @@ from converters.scan.view import Place
 BITS = {"BOOL": 1, "UINT8": 8, "INT8": 8, "UINT16": 16, "INT16": 16}
 SHAPE_MAKERS = {"Shape", "Size"}
 SHAPE_READERS = {"Reshape": 1, "Expand": 1, "Slice": 1, "Tile": 1, "ConstantOfShape": 0, "Range": 0, "Resize": 3}
+ROUNDED, KEEPS_WHOLE, DEEPEST = {"Floor", "Ceil", "Round", "Sign"}, {"Add", "Sub", "Mul", "Neg", "Abs"}, 8
 FOLLOWED_AT_MOST = 200  # nodes looked at on the way back from one Cast
 
 
@@ -41,7 +42,7 @@ def narrows(place: Place) -> Answer:
 @check
 def shape_arithmetic(place: Place) -> Answer:
     """A cast of a float that is computed from sizes and goes back into a size."""
-    if place.kind(0) == "int":
+    if place.kind(0) == "int" or _is_whole(place, place.name(0)):
         return None
     waiting, seen = [place.name(0)], set[str]()
     while waiting and len(seen) < FOLLOWED_AT_MOST:
@@ -54,6 +55,17 @@ def shape_arithmetic(place: Place) -> Answer:
             return Found("sizes computed as floats") if _reaches_a_size(place) else None
         waiting += maker.input
     return None
+
+
+def _is_whole(place: Place, name: str, depth: int = 0) -> bool:
+    """Tell whether a float is a whole number: rounded before, or a sum or product of such."""
+    maker = place.view.maker(name)
+    if maker is None or depth > DEEPEST:
+        return False
+    if maker.op_type in ROUNDED:
+        return True
+    inputs = [one for one in maker.input if one]
+    return maker.op_type in KEEPS_WHOLE and all(_is_whole(place, one, depth + 1) for one in inputs)
 
 
 def _reaches_a_size(place: Place) -> bool:
