@@ -116,11 +116,14 @@ def bridge(
     Or take adapters in and out (--from, --to), write the merged model in fewer bits (--precision), or rewrite a
     model directory in torch's or MLX's layout.
     """
+    from mlx_sentis.catalogue import ENTRIES, get_model
     from parity.adapters_in_out import convert_model, export_adapter, import_adapter
     from parity.bridge import bridge_run, copy_merged
     from parity.verify import settings_of
     from weights_bridge.adapter_file import IMPORTED
 
+    if str(folder) in ENTRIES and not folder.exists():
+        folder = get_model(str(folder), output.story)
     is_model = (folder / "config.json").is_file() and not (folder / "manifest.json").is_file()
     if is_model:
         if to == "peft" or source or precision or out is None:

@@ -1,4 +1,4 @@
-"""`export` and `scan` take embedded models by name, though the converters know paths only."""
+"""`export`, `scan` and `bridge` take embedded models by name, as every command that wants a model does."""
 
 from __future__ import annotations
 
@@ -21,3 +21,13 @@ def test_an_unknown_model_is_one_line_with_the_nearest_name(words: tuple[str, ..
     assert result.exit_code == 1
     assert "did you mean toy-llama?" in result.output
     assert "Traceback" not in result.output
+
+
+def test_bridge_takes_an_embedded_models_name_as_it_takes_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLX_SENTIS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    done = call("bridge", "toy-llama", "--to", "mlx", "--out", "mlx")
+    assert done.exit_code == 0, done.output
+    assert "bit by bit" in done.stdout and (tmp_path / "mlx" / "model.safetensors").is_file()

@@ -152,5 +152,5 @@ def _box_body(facts: Mapping[str, Any]) -> list[str]:
     return [
         what,
         table(["class", "boxes"], classes),
-        *section("Findings", finding_lines(facts["findings"], "box or row")),
+        *section("Findings", finding_lines(facts["findings"], one="box or row", several="boxes or rows")),
     ]

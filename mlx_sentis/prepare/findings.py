@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mlx_sentis.prepare.index import place_of
-from weights_bridge.errors import counted
 
 EXAMPLES, SHOWN_CHARACTERS = 5, 80
 
@@ -58,12 +57,21 @@ class Findings:
         return [finding for finding in self._found.values() if finding.rows]
 
 
-def finding_lines(findings: list[dict[str, Any]], noun: str = "row") -> list[str]:
-    """Return findings as lines of Markdown, the examples indented."""
+def finding_lines(findings: list[dict[str, Any]], *, one: str = "row", several: str = "rows") -> list[str]:
+    """Return findings as lines of Markdown, the examples indented.
+
+    Args:
+        findings: as `Finding.as_json` gives them.
+        one: what shows a sign, in the singular.
+        several: the same in the plural.
+    """
     lines = []
     for finding in findings:
-        lines.append(f"**{finding['name']}** in {counted(finding['rows'], noun)}: {finding['means']}")
-        lines += [f"  - {example}" for example in finding["examples"]]
+        rows, examples = finding["rows"], finding["examples"]
+        lines.append(f"**{finding['name']}** in {rows} {one if rows == 1 else several}: {finding['means']}")
+        lines += [f"  - {example}" for example in examples]
+        if rows > len(examples) == EXAMPLES:
+            lines.append(f"  - … and {rows - len(examples)} more")
     return lines
 
 

@@ -203,6 +203,15 @@ def test_a_box_without_label_and_an_image_without_file_are_named(jsonl: Write, t
     assert found["unreadable file"][0].startswith("rows.jsonl:2: torn.png: ")
 
 
+def test_the_report_of_boxes_counts_in_the_plural_and_says_how_many_more_there_are(jsonl: Write) -> None:
+    text = call("check-data", jsonl([{"image": "gone.png", "boxes": []} for _ in range(7)])).stdout
+    assert "- **missing file** in 7 boxes or rows: " in text
+    assert "\n  - … and 2 more" in text
+    text = call("check-data", jsonl([{"image": "gone.png", "boxes": []}])).stdout
+    assert "- **missing file** in 1 box or row: " in text
+    assert "more" not in text.partition("missing file")[2].partition("\n- ")[0]
+
+
 def test_width_and_height_of_the_row_stand_for_the_image(jsonl: Write) -> None:
     row = {"boxes": [[1, 2, 90, 40]], "labels": ["lamp"], "width": 80, "height": 50}
     found = findings(checked(jsonl([row])))
