@@ -32,15 +32,20 @@ def _hidden_with_windows(inner: Any, embeddings: mx.array, cache: list[Any] | No
 
     The mend "sliding layers". The definition's own layers and scale, with a mask for each kind.
     """
-    causal_mask = models_module("base").create_causal_mask
     own = cache or [None] * len(inner.layers)
-    offset = 0 if own[0] is None else own[0].offset
     windows = {"full_attention": None, "sliding_attention": config["sliding_window"]}
-    masks = {kind: causal_mask(embeddings.shape[1], offset, window_size=size) for kind, size in windows.items()}
+    masks = {kind: _mask(own[0], embeddings.shape[1], size) for kind, size in windows.items()}
     hidden = embeddings * config["hidden_size"] ** 0.5
     for layer, kind, part in zip(inner.layers, layer_kinds(config), own, strict=True):
         hidden = layer(hidden, masks[kind], part)
     return inner.norm(hidden)
+
+
+def _mask(cache: Any, tokens: int, window: int | None) -> mx.array | None:
+    """Return the mask that a cache makes for so many new tokens; without one, the causal mask [tokens, tokens]."""
+    if cache is not None:
+        return cache.make_mask(tokens, return_array=True, window_size=window)
+    return models_module("base").create_causal_mask(tokens, window_size=window)
 
 
 def _hidden_of_given(inner: Any, embeddings: mx.array, cache: list[Any] | None) -> mx.array:

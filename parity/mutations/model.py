@@ -9,10 +9,22 @@ from typing import Any
 
 from parity.mutations.registry import calling, changed, head_width, middle, mutation, require
 
+FUSED = "queries, keys and values are one matrix"
+
+
+def _rotating(model: Any) -> tuple[int, Any]:
+    """Return the layer that rotary bugs go into, with its number: SmolLM3's middle one may rotate nothing."""
+    from weights_bridge.model_config import rotary_layers
+
+    turned, (at, _) = rotary_layers(model.folder.config), middle(model)
+    require(any(turned), "no rotary embeddings")
+    at = at if turned[at] else turned.index(True)
+    return at, model.layers[at]
+
 
 @mutation("rotary base")
 def _rotary_base(model: Any) -> Iterator[str]:
-    at, layer = middle(model)
+    at, layer = _rotating(model)
     rope = layer.self_attn.rope
     values = {"base": rope.base / 2} if hasattr(rope, "base") else {"_freqs": rope._freqs * 2}
     with changed(rope, **values):
@@ -21,7 +33,7 @@ def _rotary_base(model: Any) -> Iterator[str]:
 
 @mutation("rotary pairs: neighbours, not halves")
 def _rotary_layout(model: Any) -> Iterator[str]:
-    at, layer = middle(model)
+    at, layer = _rotating(model)
     with changed(layer.self_attn.rope, traditional=not layer.self_attn.rope.traditional):
         yield f"layer {at}"
 
@@ -95,6 +107,7 @@ def _activation(model: Any) -> Iterator[str]:
     import mlx.nn as nn
 
     at, layer = middle(model)
+    require("gate_proj" in layer.mlp, "gate and up are one matrix")
     mlp, act = layer.mlp, nn.gelu if model.folder.config["model_type"].startswith("gemma") else nn.gelu_approx
     with calling(mlp, lambda _, x: mlp.down_proj(act(mlp.gate_proj(x)) * mlp.up_proj(x))):
         yield f"layer {at}"
@@ -105,6 +118,7 @@ def _query_key(model: Any) -> Iterator[str]:
     import mlx.core as mx
 
     at, layer = middle(model)
+    require("q_proj" in layer.self_attn, FUSED)
     query, key = layer.self_attn.q_proj, layer.self_attn.k_proj
     own_query, own_key = (functools.partial(type(module).__call__, module) for module in (query, key))
 
@@ -128,6 +142,7 @@ def _query_key_norms(model: Any) -> Iterator[str]:
 @mutation("heads in another order")
 def _heads(model: Any) -> Iterator[str]:
     at, layer = middle(model)
+    require("q_proj" in layer.self_attn, FUSED)
     with _rolled(layer.self_attn.q_proj, head_width(model)):
         yield f"layer {at}"
 
@@ -135,6 +150,7 @@ def _heads(model: Any) -> Iterator[str]:
 @mutation("key heads in another order")
 def _key_heads(model: Any) -> Iterator[str]:
     at, layer = middle(model)
+    require("q_proj" in layer.self_attn, FUSED)
     require(model.folder.config["num_key_value_heads"] > 1, "one key head only")
     with _rolled(layer.self_attn.k_proj, head_width(model)):
         yield f"layer {at}"
@@ -153,6 +169,7 @@ def _bias(model: Any) -> Iterator[str]:
     import mlx.core as mx
 
     at, layer = middle(model)
+    require("q_proj" in layer.self_attn, FUSED)
     linear = layer.self_attn.q_proj
     linear = linear.base if "base" in linear else linear
     require("bias" in linear, "no biases")
@@ -184,6 +201,7 @@ def _tied_table(model: Any) -> Iterator[str]:
 
     require(model.folder.config["tie_word_embeddings"], "the head has a table of its own")
     table = model.network.model.embed_tokens
+    require("scales" not in table, "the embeddings are packed")
     vocabulary, width = table.weight.shape
     change = mx.outer(mx.cos(mx.arange(vocabulary)), mx.sin(mx.arange(width))) * (0.01 * mx.std(table.weight))
     with changed(table, weight=table.weight + change):

@@ -87,9 +87,21 @@ def prepared(base: Path, work: Path) -> Try:
 CASES = [(bug, HAVE.get(bug, "llama")) for bug in MUTATIONS if "80 wide" not in HAVE.get(bug, "")]
 
 
-@pytest.mark.parametrize(("bug", "model_type"), CASES + [(bug, "gemma3_text") for bug in GEMMA_TOO])
+CASES += [(bug, "gemma3_text") for bug in GEMMA_TOO]
+CASES += [("rotary base", "smollm3"), ("sliding window one token short", "gemma2"), ("rotary base", "phi3")]
+
+
+@pytest.mark.parametrize(("bug", "model_type"), CASES)
 def test_a_planted_bug_is_caught_at_its_place_and_the_unaltered_model_passes(
     trials: Callable[[str], Try], bug: str, model_type: str
 ) -> None:
     found = trials(model_type)(bug)
     assert found.wanted and (found.found, found.caught) == (found.wanted, True), found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model_type", ["phi3", "smollm3", "gemma2", "mistral"])
+def test_no_bug_is_missed_in_the_other_architectures(trials: Callable[[str], Try], model_type: str) -> None:
+    found = {bug: trials(model_type)(bug) for bug in MUTATIONS}
+    assert [trial for trial in found.values() if trial.caught is False] == []
+    assert sum(trial.caught is True for trial in found.values()) >= 12

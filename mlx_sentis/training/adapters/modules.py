@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import operator
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -26,21 +27,21 @@ Factors = tuple[mx.array, mx.array, mx.array | None, mx.array | None]
 
 
 class Last:
-    """The factors made last, for as long as what they were made of is the very same arrays.
+    """The factors made last, for as long as what they were made of is the very same arrays and numbers.
 
     An update, a load or a trace of a gradient puts other arrays in their place. A class of its own, so that MLX does
     not take what it holds for a part of the module's state.
     """
 
     def __init__(self) -> None:
-        self._made_of: list[mx.array] = []
+        self._made_of: list[Any] = []
         self._factors: Factors | None = None
 
-    def of(self, made_of: list[mx.array]) -> Factors | None:
+    def of(self, made_of: list[Any]) -> Factors | None:
         same = len(made_of) == len(self._made_of) and all(map(operator.is_, made_of, self._made_of))
         return self._factors if same else None
 
-    def keep(self, made_of: list[mx.array], factors: Factors) -> None:
+    def keep(self, made_of: list[Any], factors: Factors) -> None:
         self._made_of, self._factors = made_of, factors
 
 
@@ -168,10 +169,10 @@ class Adapted(nn.Module):
         self._last.keep(made_of, factors)
         return y, factors
 
-    def _made_of(self) -> list[mx.array]:
-        """Return the arrays that the factors are computed from."""
+    def _made_of(self) -> list[Any]:
+        """Return what the factors are computed from: arrays, the scale, and whether norms have a gradient."""
         own = (value for name, value in self.items() if isinstance(value, mx.array) and not name.startswith("_"))
-        return [self.base["weight"], *own]
+        return [self.base["weight"], *own, self.scale, self.attached]
 
     def _dropped(self, x: mx.array) -> mx.array:
         if not (self.training and self.dropout):
