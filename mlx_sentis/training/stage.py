@@ -67,6 +67,8 @@ def train_run(
             folder = open_model_folder(Path(recipe["model"]["path"]))
             require_known_ids([*train, *valid], folder.config["vocab_size"])
             inputs = [run.path("data"), run.path("recipe.json"), run.path("prompt_contract.json")]
+            if run.altered(inputs[-1:]):  # the field that differs says more than the file's hash, which is told next
+                require_contract(run, train, recipe, valid, seed=settings.train.seed)
             stage = opened.enter_context(
                 run.stage("train", [*inputs, *folder.weight_files()], seed=settings.train.seed)
             )

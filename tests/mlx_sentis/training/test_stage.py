@@ -365,3 +365,29 @@ def test_a_checkpoint_that_is_not_there_is_refused(run: Path) -> None:
         adapter_of(run, "7")
     assert error.value.hint == "known: 10"  # whatever command asked
     assert read_json(run / "recipe.json")["architecture"] == "llama"
+
+
+@pytest.mark.parametrize(
+    ("field", "alter"),
+    [
+        ("padding.value", lambda contract: contract["padding"].update(value=contract["padding"]["value"] + 1)),
+        ("rendered", lambda contract: contract.update(rendered=contract["rendered"] + " ")),
+        ("ids", lambda contract: contract.update(ids=contract["ids"][:1] + contract["ids"])),
+        ("stop_ids", lambda contract: contract.update(stop_ids=[5])),
+        ("tool_serialisation.probe_answer", lambda contract: contract["tool_serialisation"].update(probe_answer="{}")),
+    ],
+)
+def test_an_altered_prompt_contract_names_the_field_before_step_1(run: Path, field: str, alter: Any) -> None:
+    edit_json(run / "prompt_contract.json", alter)
+    result = train(run)
+    assert result.exit_code == 1
+    assert f"FAIL contract {field}: " in result.stderr
+    assert not (run / "checkpoints").exists()
+
+
+def test_an_altered_prompt_contract_that_still_holds_is_told_by_its_hash(run: Path) -> None:
+    with (run / "prompt_contract.json").open("a") as file:
+        file.write("\n")
+    result = train(run)
+    assert result.exit_code == 1
+    assert "files changed since they were recorded:\n  prompt_contract.json: sha256 found" in result.stderr
