@@ -1,22 +1,23 @@
 """The onnx package's own cases, fixed: does what `fix` writes still give the package's golden data?
 
-`python tests/fix_corpus.py` prints one line per verdict. A case is tried where the scan finds an error or a deviation
+`python tests/fix_corpus.py` writes the golden file anew. A case is tried where the scan finds an error or a deviation
 that a pass mends and ONNX Runtime gives the golden data before; verdicts are `clean`, `mended in part`, `left`, and
 `wrong`, which must not occur.
 """
 
 from __future__ import annotations
 
-import sys
+import json
 import tempfile
 import warnings
-from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 
 from converters.fix import fix_model
 from converters.passes import PASSES
@@ -24,6 +25,7 @@ from converters.prove import outputs_of
 from converters.scan import scan
 from weights_bridge.errors import BudgetMissedError, StageError
 
+GOLDEN = Path(__file__).parent / "converters" / "passes" / "goldens" / "onnx_backend.json"
 SENTIS = "2.6"
 
 
@@ -102,13 +104,24 @@ def verdicts() -> dict[str, str]:
 
 
 def main() -> None:
-    """Print counts, and the cases that are not clean."""
+    """Write the golden file, and print counts."""
     found = verdicts()
-    for name, told in sorted(found.items(), key=lambda pair: (pair[1], pair[0])):
-        if told != "clean":
-            print(f"{told}: {name}", file=sys.stderr)
-    for told, count in sorted(Counter(one.split(":")[0] for one in found.values()).items()):
-        print(f"{told}: {count}")
+    passport = {
+        "script": "python tests/fix_corpus.py",
+        "onnx": onnx.__version__,
+        "onnxruntime": onnxruntime.__version__,
+        "sentis": SENTIS,
+        "date": datetime.now(UTC).date().isoformat(),
+        "tried": len(found),
+    }
+    groups: dict[str, list[str]] = {}
+    for name, told in sorted(found.items()):
+        groups.setdefault(told.split(":")[0], []).append(name)
+    lines = [f"{json.dumps(told)}: {json.dumps(' '.join(names))}" for told, names in sorted(groups.items())]
+    text = f'{{\n"passport": {json.dumps(passport)},\n"verdicts": {{\n' + ",\n".join(lines) + "\n}}\n"
+    GOLDEN.write_text(text, encoding="utf-8")
+    for told, names in sorted(groups.items()):
+        print(f"{told}: {len(names)}")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnx.parser
@@ -313,3 +314,32 @@ def test_shapes_that_the_file_tells_are_used_before_they_are_dropped(source, tmp
     path = source(text)
     report = fix_model(path, tmp_path / "out.onnx")
     assert changed(report) == {"contrib_linear": 1, "drop_metadata": 1}
+
+
+def test_what_onnx_runtime_does_not_run_is_proven_in_onnx_own_evaluator(source, tmp_path):
+    def with_weights(model):
+        values = np.random.default_rng(0).standard_normal((8, 4)).astype(ml_dtypes.bfloat16)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(values, "w"))
+
+    text = """
+    <ir_version: 10, opset_import: ["" : 18]>
+    g (bfloat16[2, 8] x) => (bfloat16[2, 4] y) { h = MatMul(x, w) y = Sum(h) }
+    """
+    report = fix_model(source(text, with_weights), tmp_path / "out.onnx")
+    assert proofs(report)["raw_tensors"] == "exact, in onnx's reference evaluator"
+    assert report["findings"]["after"] == []
+
+
+@pytest.mark.parametrize("model_type", ["llama", "gemma3_text"])
+def test_a_graph_that_onnx_runtime_optimised_comes_back_clean(exported, tmp_path, model_type):
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
+    options.log_severity_level = 3
+    onnxruntime.InferenceSession(str(exported(model_type).onnx), options, providers=["CPUExecutionProvider"])
+    assert any(finding.id == "OPERATOR.CONTRIB" for finding in scan(tmp_path / "optimised.onnx"))
+    report = fix_model(tmp_path / "optimised.onnx", tmp_path / "out.onnx")
+    assert [finding["id"] for finding in report["findings"]["after"]] == []
+    assert all("dB" in proof or proof == "exact" for proof in proofs(report).values())

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from scan_cases import graph
 
@@ -12,6 +13,13 @@ SKIP = "com.microsoft.SkipLayerNormalization"
 def test_a_norm_with_a_residual(mended, arguments, opset):
     tried = mended("contrib_norm", graph(f"y = {SKIP}<epsilon=0.001>({arguments})", INPUTS, opset))
     assert ("LayerNormalization" in tried.operators) == (opset >= 17)
+
+
+def test_the_default_epsilon_is_the_operators_own(mended):
+    rng = np.random.default_rng(0)
+    shapes = {"x": (2, 3, 8), "r": (2, 3, 8), "g": (8,), "b": (8,), "c": (8,)}
+    inputs = {name: (rng.standard_normal(shape) / 1e3).astype(np.float32) for name, shape in shapes.items()}
+    mended("contrib_norm", graph(f"y = {SKIP}(x, r, g, b)", INPUTS, 17), inputs=inputs)
 
 
 def test_the_sum_is_an_output_too(mended):

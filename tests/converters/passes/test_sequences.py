@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from scan_cases import graph
 
-INIT = "int64 i = {1}, int64 n = {-1}, int64 three = {3}, int64[2] p = {3, 5}"
+INIT = "int64 i = {1}, int64 n = {-1}, int64 o = {0}, int64 three = {3}, int64[2] p = {3, 5}"
 
 
 def model(body: str, inputs: str = "float[2,8] x, float[2,8] z"):
@@ -15,7 +15,7 @@ def model(body: str, inputs: str = "float[2,8] x, float[2,8] z"):
 
 
 @pytest.mark.parametrize("split", ["(x, p)", "(x, three)", "(x)"])
-@pytest.mark.parametrize("at", ["i", "n"])
+@pytest.mark.parametrize("at", ["o", "i", "n"])
 def test_an_element_of_a_split_is_a_slice(mended, split, at):
     tried = mended("sequences", model(f"s = SplitToSequence<axis=1>{split} y = SequenceAt(s, {at})"))
     assert {"SplitToSequence", "SequenceAt"}.isdisjoint(tried.operators) and "Slice" in tried.operators
@@ -40,7 +40,7 @@ def test_constructed_sequences_are_joined(mended, given, operators):
 
 def test_what_is_inserted_and_erased(mended):
     body = """e = SequenceEmpty<dtype=1>() a = SequenceInsert(e, x) b = SequenceInsert(a, z) c = SequenceInsert(b, z, i)
-    d = SequenceErase(c, i) l = SequenceLength(d) f = Cast<to=1>(l) t = ConcatFromSequence<axis=0>(d) y = Mul(t, f)"""
+    g = SequenceInsert(c, x, n) d = SequenceErase(g, i) l = SequenceLength(d) f = Cast<to=1>(l) t = ConcatFromSequence<axis=0>(d) y = Mul(t, f)"""
     mended("sequences", model(body), 2)
 
 
