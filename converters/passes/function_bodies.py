@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from converters.passes.base import OPERATOR_FINDINGS, Context, Outcome, Pass
 from converters.passes.light import light_model, take_nodes, told
-from converters.scan.model import opset_of
 
 if TYPE_CHECKING:
     import onnx
@@ -50,8 +49,6 @@ def _inlined(model: onnx.ModelProto, context: Context, op: str, known: Facts) ->
     for node in light.graph.node:
         if node.domain == "ai.onnx":
             node.domain = ""
-        if node.op_type == op:
-            _write_defaults(node, opset_of(model))
     try:
         made = onnx.inliner.inline_selected_functions(light, [("", op)], inline_schema_functions=True)
     except Exception as error:  # the inliner raises what its C++ does
@@ -65,16 +62,6 @@ def _inlined(model: onnx.ModelProto, context: Context, op: str, known: Facts) ->
         return f"its body holds {', '.join(foreign)}, which Sentis does not import"
     take_nodes(model, made)
     return ""
-
-
-def _write_defaults(node: onnx.NodeProto, opset: int) -> None:
-    """Write the attributes that a node leaves at their defaults: the inliner leaves those out of the body."""
-    import onnx
-
-    given = {attribute.name for attribute in node.attribute}
-    for name, attribute in onnx.defs.get_schema(node.op_type, opset, "").attributes.items():
-        if name not in given and attribute.default_value.name:
-            node.attribute.append(attribute.default_value)
 
 
 PASS = Pass(
