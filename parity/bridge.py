@@ -126,7 +126,7 @@ def bridge_run(run: RunFolder, settings: ParitySettings, which: str, say: Callab
 
     facts = merge_run(run, which)
     say(
-        f"merged {facts['modules']} modules of checkpoint {facts['checkpoint']} into {facts['bytes'] / 1e6:.0f} MB "
+        f"merged {facts['modules']} modules of checkpoint {facts['checkpoint']} into {facts['bytes'] / 1e6:.1f} MB "
         f"{facts['dtype']}, which keep {facts['effect']['kept']:.2%} of the adapter's effect"
     )
     if facts["packed_base"]:

@@ -75,7 +75,7 @@ def export(run: RunFolder, settings: Settings, say: Say) -> None:
         stage.wrote(graph, contract)
         findings = find(graph, settings.export.sentis)
         stage.facts |= {"bytes": graph.stat().st_size, "findings": [finding.as_json() for finding in findings]}
-    say(f"{graph.stat().st_size / 1e6:.0f} MB, opset {settings.export.opset}")
+    say(f"{graph.stat().st_size / 1e6:.1f} MB, opset {settings.export.opset}")
 
 
 def edge_a_base(run: RunFolder, settings: Settings, say: Say) -> None:

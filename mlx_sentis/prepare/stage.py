@@ -94,7 +94,8 @@ def _tell(tally: Tally, notes: Sequence[str], settings: DataSettings, say: Calla
     if tally.dropped.total:
         say(f"{counted(tally.dropped.total, 'row')} {over} left out, the first: {tally.dropped.listed[0]}")
     if tally.cut_rows:
-        say(f"{counted(tally.cut_rows, 'row')} {over}: their prompts were cut on the left")
+        prompts = "its prompt was" if tally.cut_rows == 1 else "their prompts were"
+        say(f"{counted(tally.cut_rows, 'row')} {over}: {prompts} cut on the left")
     for note in notes:
         say(note)
 

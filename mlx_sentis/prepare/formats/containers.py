@@ -83,6 +83,7 @@ def _opened(file: Path, shown: str, name: str) -> Part:
         return _array(file, shown, is_array)
     require_lines(file)
     first = _first(file)
+    _require_no_wrapped_rows(file, first)
     if name == "bfcl" or (name == "auto" and _are_questions(file, first)):
         questions = bfcl.open_questions(file)
         note = f"answers in {bfcl.ANSWERS}/" if questions.answers else f"no {bfcl.ANSWERS}/ beside it"
@@ -91,6 +92,17 @@ def _opened(file: Path, shown: str, name: str) -> Part:
         hint = "say what it is with --format csv, tsv, text or jsonl, or name it so"
         raise StageError(f"{file}: neither its name nor its first line says what it is ({first})", hint=hint)
     return Part(file, shown, "jsonl", partial(lines_of, file))
+
+
+def _require_no_wrapped_rows(file: Path, first: dict[str, Any] | str | None) -> None:
+    """Require that the rows are not an array under a key of the file's only line, as `{"data": [...]}` has them."""
+    if not isinstance(first, dict) or form_of(first):
+        return
+    arrays = {key: value for key, value in first.items() if isinstance(value, list)}
+    wrapped = [key for key, value in arrays.items() if value and isinstance(value[0], dict) and form_of(value[0])]
+    if len(wrapped) == 1 and sum(item is not None for _, item in lines_of(file)) == 1:
+        hint = "write that array alone into a .json file, or each of its rows on a line of its own"
+        raise StageError(f"{file}: its {len(first[wrapped[0]])} rows stand under {wrapped[0]!r}", hint=hint)
 
 
 def _first(file: Path) -> dict[str, Any] | str | None:

@@ -218,3 +218,19 @@ def test_rows_inside_one_object_are_found_for_the_user(tmp_path: Path) -> None:
     with pytest.raises(StageError, match="one JSON value over several lines") as caught:
         open_source(file, "system-block")
     assert caught.value.hint == "its 2 rows stand under 'data': write that array alone into a .json file"
+
+
+@pytest.mark.parametrize("name", ["rows.json", "rows.jsonl"])
+@pytest.mark.parametrize("indent", [None, 1])
+def test_rows_under_a_key_of_one_object_are_explained(tmp_path: Path, name: str, indent: int | None) -> None:
+    file = tmp_path / name
+    file.write_text(json.dumps({"version": "1", "data": [PAIR] * 5}, indent=indent), encoding="utf-8")
+    with pytest.raises(StageError) as caught:
+        open_source(file, "system-block")
+    assert "5 rows stand under 'data'" in caught.value.message + caught.value.hint
+
+
+def test_a_line_with_an_array_of_rows_among_others_is_one_bad_row(tmp_path: Path) -> None:
+    lines = [json.dumps({"data": [PAIR]}), json.dumps(PAIR)]
+    (found, _) = read(write(tmp_path / "rows.jsonl", "\n".join(lines)))
+    assert found.startswith("1: found data, wanted ")
