@@ -252,7 +252,10 @@ def _evaluator(path: Path) -> Any:
     try:
         evaluator = ReferenceEvaluator(onnx.load(str(path)))
     except Exception as error:  # whatever the model makes it raise
-        raise StageError(f"{path}: neither ONNX Runtime nor onnx' evaluator runs it: {_first_line(error)}") from None
+        message = f"{path}: neither ONNX Runtime nor onnx' evaluator runs it: {_first_line(error)}"
+        raise StageError(
+            message, hint="without a run nothing is proven; bring the model without that operator"
+        ) from None
 
     def run(inputs: Tensors) -> Tensors:
         try:

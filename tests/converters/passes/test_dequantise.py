@@ -109,6 +109,16 @@ def test_a_dynamic_quantisation_that_others_read_is_written_out(mended):
     assert "Round" in tried.operators and worst(tried, "spread") > 100
 
 
+@pytest.mark.parametrize(
+    "product",
+    ["i = MatMulInteger(q, w) f = Cast<to=1>(i)", "i = MatMulInteger(q, w, z) j = Add(i, i) f = Cast<to=1>(j)"],
+)
+def test_integers_that_are_not_centred_or_not_cast_at_once_stay_rounded(mended, product):
+    model = with_constants(f"{DYNAMIC} {product} y = Mul(f, s)", "float[2,8] x", w=weights(8, 4))
+    tried = mended("dequantise", model, 2, by_design=True)
+    assert "Round" in tried.operators and worst(tried, "spread") > 100
+
+
 def test_a_product_of_onnx_runtime_with_dynamic_activations(mended):
     body = "y = com.microsoft.DynamicQuantizeMatMul(x, w, s, z, b)"
     arrays = {"w": weights(8, 4), "s": np.float32(0.02), "z": np.int8(3), "b": np.ones(4, np.float32)}

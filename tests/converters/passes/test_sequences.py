@@ -40,7 +40,8 @@ def test_constructed_sequences_are_joined(mended, given, operators):
 
 def test_what_is_inserted_and_erased(mended):
     body = """e = SequenceEmpty<dtype=1>() a = SequenceInsert(e, x) b = SequenceInsert(a, z) c = SequenceInsert(b, z, i)
-    g = SequenceInsert(c, x, n) d = SequenceErase(g, i) l = SequenceLength(d) f = Cast<to=1>(l)
+    g = SequenceInsert(c, x, n) k = SequenceErase(g, i) d = SequenceErase(k, n)
+    l = SequenceLength(d) f = Cast<to=1>(l)
     t = ConcatFromSequence<axis=0>(d) y = Mul(t, f)"""
     mended("sequences", model(body), 2)
 
