@@ -25,7 +25,7 @@ from weights_bridge.errors import StageError, UsedWronglyError, all_at_once, cou
 SPLITS = ("train", "valid", "calibration", "holdout")
 ALIASES = {"validation": "valid", "dev": "valid", "test": "holdout"}  # what others call them
 FORM_HINT = "`mlx-sentis prepare --help` and the README show the forms; format and map say what a file's own words mean"
-SKIP_HINT = "; --skip-bad leaves the rows out"
+SKIP_HINT = "; --skip-bad (of `run`: --set data.skip_bad=true) leaves the rows out"
 HINTS = {  # words of a reason: how such a row is mended; the first that fits
     "not UTF-8": "save the file again as UTF-8",
     "is no JSON number": "write null where a value is missing, or leave the key out",

@@ -24,7 +24,7 @@ from mlx_sentis.prepare.workers import Batch, Line, common_prefix
 from weights_bridge.compare import Array
 from weights_bridge.errors import StageError, all_at_once, counted
 
-ROW_HINT = "mend the rows, or leave them out with --skip-bad"
+ROW_HINT = "mend the rows, or leave them out with --skip-bad (of `run`: --set data.skip_bad=true)"
 LENGTH_HINT = "; data.too_long says what becomes of rows over data.max_tokens (refuse, drop, left)"
 
 

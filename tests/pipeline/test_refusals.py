@@ -36,7 +36,9 @@ def test_a_broken_row_is_told_before_minutes_of_conversion(
     root = tmp_path / "run"
     result = call("run", "--out", root, "--set", "model.name=toy-llama", "--set", f"data.source={data}")
     assert result.exit_code == 1 and "stopped at stage recipe" in result.stderr
-    assert f"{data}/train.jsonl:25: not JSON" in capfd.readouterr().err
+    told = capfd.readouterr().err
+    assert f"{data}/train.jsonl:25: not JSON" in told
+    assert "--set data.skip_bad=true" in told, "`run` has no --skip-bad: the hint must be one that it takes"
     assert conversion_never_began(root)
 
 

@@ -241,7 +241,7 @@ def test_the_hint_for_bad_rows_fits_the_reason_and_names_skip_bad(
         load(jsonl([GOOD, line]))
     assert says in caught.value.hint
     assert silent not in caught.value.hint
-    assert caught.value.hint.endswith("--skip-bad leaves the rows out")
+    assert caught.value.hint.endswith("--skip-bad (of `run`: --set data.skip_bad=true) leaves the rows out")
 
 
 @pytest.mark.parametrize("content", [[], {"instruction": "Be brief."}, {"functions": [{"name": "f"}]}])
