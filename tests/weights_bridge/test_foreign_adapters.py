@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -139,6 +138,16 @@ def test_a_magnitude_by_another_convention_is_not_passed_over(base: ModelFolder,
         read_peft(folder, base)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_values_that_are_not_finite_are_refused_by_tensor(base: ModelFolder, peft_dir: Any, value: float) -> None:
+    folder = peft_dir()
+    tensors = load_file(folder / WEIGHTS)
+    tensors[f"{PREFIX}{Q}.lora_B.weight"][3, 1] = value
+    save_file(tensors, folder / WEIGHTS)
+    with pytest.raises(StageError, match=r"q_proj\.lora_B: holds values that are not finite"):
+        read_peft(folder, base)
+
+
 def test_a_dora_without_magnitudes_is_refused(base: ModelFolder, peft_dir: Any) -> None:
     folder = peft_dir("lora")
     edit_json(folder / "adapter_config.json", lambda config: config.update(use_dora=True))
@@ -190,6 +199,33 @@ def test_kinds_that_peft_does_not_have_are_refused(
         write_peft(adapter, base, tmp_path / "peft")
     with pytest.raises(StageError, match=f"type: {kind}"):
         write_mlx_lm(adapter, base, tmp_path / "mlx")
+
+
+def test_a_pattern_means_the_end_of_a_name_as_peft_reads_it(base: ModelFolder, peft_dir: Any) -> None:
+    folder = peft_dir()
+    before = peft_logits(base, folder)
+    patterns = {"layers.1": 99, "q_pro": 99, "proj": 99}  # none is a whole end of a module's name
+    edit_json(folder / "adapter_config.json", lambda config: config.update(alpha_pattern=patterns))
+    np.testing.assert_array_equal(peft_logits(base, folder), before)
+    adapter = read_peft(folder, base)
+    assert {adapter.scale_of(module) for module in adapter.modules} == {2.0}
+    edit_json(folder / "adapter_config.json", lambda config: config.update(alpha_pattern={"1.mlp.up_proj": 99}))
+    assert read_peft(folder, base).scale_of(UP) == 99 / 4
+
+
+def test_only_the_modules_that_were_trained_are_named_to_peft(
+    base: ModelFolder, made_adapter: Make, tmp_path: Path
+) -> None:
+    def one(tensors: dict[str, Any], facts: dict[str, Any]) -> None:
+        for name in [name for name in tensors if not name.startswith(Q)]:
+            del tensors[name]
+        facts["targets"] = [Q]
+
+    adapter = read_adapter(made_adapter("llama", "dora", 4, 8.0, one))
+    write_peft(adapter, base, tmp_path / "peft")
+    assert json.loads((tmp_path / "peft" / "adapter_config.json").read_text())["target_modules"] == [Q]
+    wanted = merged_logits(base, adapter)
+    assert np.abs(peft_logits(base, tmp_path / "peft") - wanted).max() < 2e-5 * np.abs(wanted).max()
 
 
 STYLES = {
@@ -303,5 +339,6 @@ def test_saved_tensors_survive_the_interchange_file(untied: ModelFolder, made_ad
     found = read_adapter(tmp_path / "a.safetensors")
     assert_same(found, adapter)
     np.testing.assert_array_equal(dict(merged_tensors(untied, found))["lm_head.weight"], head)
-    shutil.copy(tmp_path / "a.safetensors", tmp_path / "b.safetensors")
-    assert json.loads(json.dumps(found.facts))["saved"] == ["lm_head.weight"]
+    assert found.facts["saved"] == ["lm_head.weight"]
+    with pytest.raises(StageError, match=r"lm_head\.weight: whole tensors have no place"):
+        write_mlx_lm(found, untied, tmp_path / "mlx")
