@@ -117,3 +117,17 @@ def test_a_scale_that_was_rounded_on_the_way_misses_gate_a0(
         done = call("bridge", run)
     assert done.exit_code == 3 and "forward" in done.stderr, done.output
     assert call("bridge", run).exit_code == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model_type", ["packed llama", "phi3", "smollm3", "gemma2"])
+def test_a_whole_run_passes_every_gate(toy_model: Toy, small_data: Path, tmp_path: Path, model_type: str) -> None:
+    model = toy_model(model_type.split()[-1])
+    if model_type.startswith("packed"):
+        model = write_packed(model, tmp_path / "packed", FORMS["4 bits"])
+    settings = [f"model.name={model}", f"data.source={small_data}", "train.epochs=2", "train.batch_rows=8"]
+    flags = [word for one in settings for word in ("--set", one)]
+    done = call("run", "--out", tmp_path / "run", "--json", "--progress", "off", *flags)
+    assert done.exit_code == 0, done.output[-2000:]
+    for report in ("a-base", "a0", "a"):
+        assert json.loads((tmp_path / "run" / "parity" / f"{report}.json").read_text())["passed"], report

@@ -211,6 +211,18 @@ def test_an_adapter_of_another_model_is_refused_with_every_module(
     assert not (tmp_path / "merged").exists()
 
 
+def test_a_base_that_holds_nan_is_not_merged_and_the_tensor_is_named(
+    toy_model: Callable[[str], Path], made_adapter: Make, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(toy_model("llama"), tmp_path / "base"))
+    weights = dict(load_file(folder / "model.safetensors"))
+    weights["model.norm.weight"][3] = np.nan
+    save_file(weights, folder / "model.safetensors")
+    with pytest.raises(StageError, match=r"model\.norm\.weight: holds NaN or infinities"):
+        write_merged(open_model_folder(folder), read_adapter(made_adapter()), tmp_path / "merged", [2])
+    assert not (tmp_path / "merged").exists()
+
+
 def test_a_full_disk_leaves_no_merged_directory(
     toy_model: Callable[[str], Path], made_adapter: Make, small_disk: Path
 ) -> None:

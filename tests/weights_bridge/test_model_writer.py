@@ -11,13 +11,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from helpers import call, edit_json
+from helpers import call, edit_json, write_packed
 from safetensors.numpy import load_file, save_file
 
 from weights_bridge.adapter_file import read_adapter
 from weights_bridge.errors import BudgetMissedError, StageError
 from weights_bridge.merge import Effect, adapted_weight, merged_tensors, require_kept, rounded_once, write_merged
-from weights_bridge.model_folder import open_model_folder
+from weights_bridge.model_folder import open_base, open_model_folder
 from weights_bridge.model_writer import DTYPES, convert_folder, origin_of
 from weights_bridge.quantisation import Packing, dequantised
 from weights_bridge.weight_files import INDEX, open_weights
@@ -131,6 +131,25 @@ def test_a_packed_directory_becomes_plain_torch_weights_that_both_libraries_load
     assert np.abs(np.array(theirs(mx.array(ids))) - logits).max() < 2e-5 * np.abs(logits).max()
 
 
+def test_half_scales_are_widened_for_a_merge_and_kept_for_a_conversion(
+    toy_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """The trainer computes scale · integer + bias in fp32, `mx.dequantize` in the scales' type."""
+    import mlx.core as mx
+
+    how: dict[str, Any] = {"group_size": 32, "bits": 4, "mode": "affine"}
+    base = open_base(write_packed(toy_model("llama"), tmp_path / "packed", how))
+    parts: dict[str, mx.array] = mx.load(str(base.path / "model.safetensors"))  # type: ignore[assignment]
+    words, *halves = (parts[f"{Q}.{part}"] for part in ("weight", "scales", "biases"))
+    assert halves[0].dtype == mx.bfloat16
+    wide = mx.dequantize(words, *(part.astype(mx.float32) for part in halves), **how)
+    name = f"{Q}.weight"
+    np.testing.assert_array_equal(dict(base.tensors())[name], np.array(wide))
+    half = np.array(mx.dequantize(words, *halves, **how).view(mx.uint16))
+    np.testing.assert_array_equal(dict(base.tensors(as_fp32=False))[name].view(np.uint16), half)
+    assert (half.view(BF16).astype(np.float32) != np.array(wide)).any()
+
+
 def test_faults_of_a_packed_directory_are_named(toy_model: Callable[[str], Path], tmp_path: Path) -> None:
     packed = packed_copy(toy_model("llama"), tmp_path / "packed", group_size=32, bits=4)
     tensors = load_file(packed / "model.safetensors")
@@ -225,6 +244,7 @@ def test_the_command_converts_a_model_both_ways(toy_model: Callable[[str], Path]
         "out": str(tmp_path / "mlx"),
         "files": [],
         "tensors": 20,
+        "opened_by": "mlx-lm",
     }
     back = call("bridge", tmp_path / "mlx", "--to", "torch", "--out", tmp_path / "back")
     assert back.exit_code == 0 and "transformers opened it" in back.stdout, back.output

@@ -90,3 +90,19 @@ def test_shards_hold_what_fits_and_the_index_says_where(tmp_path: Path, shard_by
     if len(names) > 1:
         assert json.loads((tmp_path / INDEX).read_text())["metadata"]["total_size"] == 36
     assert len(names) == (1 if shard_bytes >= 36 else files)
+
+
+def test_no_shard_holds_more_than_it_may_unless_one_tensor_does(tmp_path: Path) -> None:
+    sizes = [7, 3, 9, 1, 1, 30, 4, 6, 10, 2]
+    tensors = {f"t{i}": np.full(size, i, np.float32) for i, size in enumerate(sizes)}
+    names = write_model(tmp_path, {n: a.shape for n, a in tensors.items()}, iter(tensors.items()), shard_bytes=40)
+    held = [load_file(tmp_path / name) for name in names]
+    assert [[len(array) for array in shard.values()] for shard in held] == [
+        [7, 3],
+        [9, 1],
+        [1],
+        [30],
+        [4, 6],
+        [10],
+        [2],
+    ]

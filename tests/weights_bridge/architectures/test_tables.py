@@ -155,6 +155,15 @@ def test_tensors_go_to_mlx_and_back_bit_by_bit(
     assert {name: a.tobytes() for name, a in back.items()} == {name: a.tobytes() for name, a in weights.items()}
 
 
+def test_only_the_coordinates_that_are_rotated_are_dealt_out(toy_model: Callable[[str], Path]) -> None:
+    config = config_of(toy_model, "llama", rope_traditional=True, partial_rotary_factor=0.5)
+    table, name = architectures.get("llama"), "model.layers.0.self_attn.k_proj.weight"
+    weights = random_bits(table.torch_shapes(config), FLOATS[0])
+    order = [0, 4, 1, 5, 2, 6, 3, 7, *range(8, 16)]  # of 16 coordinates of a head, the first 8 are rotated
+    found = dict(table.mlx_tensors(config, weights.__getitem__))[name]
+    assert found[16:].tobytes() == weights[name][16:][order].tobytes()
+
+
 @pytest.mark.parametrize(
     ("model_type", "traditional"),
     [*((name, False) for name in LOGITS), *((name, True) for name in LOGITS if name != "phi3")],
