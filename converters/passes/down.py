@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from converters.passes import forms
 from converters.passes.base import Context
 from converters.passes.emit import Emit, Refusal
-from converters.passes.rewrite import names_of, splice
+from converters.passes.rewrite import UNFIT, names_of, splice
 from converters.scan.operators import label_of
 from converters.scan.view import Place
 
@@ -42,6 +42,8 @@ def lowered(model: onnx.ModelProto, context: Context, opset: int, target: int) -
                 replaced[index] = emit
         except Refusal as reason:
             left[label_of(node)] = f"{node.op_type}: {reason}"
+        except UNFIT as error:
+            left[label_of(node)] = f"{node.op_type}: its inputs or attributes do not fit ({type(error).__name__})"
     if not left:
         splice(model.graph, replaced)
         for entry in model.opset_import:

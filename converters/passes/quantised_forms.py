@@ -85,7 +85,8 @@ def dequantised(emit: Emit, x: str, scale: str, zero: str, axis: int, to: str = 
         shift = parts[2]
         if shift is not None and factors.size == 1 and shift.size > 1:
             factors = np.full(shift.shape, factors.reshape(()), factors.dtype)
-        assert parts[0] is not None
+        if parts[0] is None:
+            raise Refusal("it has no input")
         array = dequantised_array(parts[0], factors, shift, axis)
         if not to:
             return emit.array(array)

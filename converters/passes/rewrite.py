@@ -11,11 +11,14 @@ from converters.scan.model import opset_of
 from converters.scan.operators import STANDARD, full_name, label_of
 from converters.scan.predicates import holds
 from converters.scan.view import Place
+from weights_bridge.errors import StageError
 
 if TYPE_CHECKING:
     import onnx
 
 Write = Callable[[Place, Emit], None]
+# what a writer meets in a node that no checker would take: it is left, and the scan says what is wrong with it
+UNFIT = (IndexError, KeyError, ValueError, TypeError, ZeroDivisionError, OverflowError, StageError)
 SWEEPS = 60  # behind an operator that nobody knows nothing is known: a chain of them is mended from its front
 
 
@@ -96,6 +99,11 @@ def _run(
                 _refuse_growth(emit, context, limited)
             except Refusal as reason:
                 outcome.left[label] = str(reason)
+                continue
+            except UNFIT as error:
+                outcome.left[label] = (
+                    f"its inputs or attributes do not fit its operator ({type(error).__name__}: {error})"
+                )
                 continue
             context.spend(emit.constant_bytes if limited else 0)
             outcome.changed += 1

@@ -78,25 +78,25 @@ def cube_of_gelu_fast(place: Place) -> Answer:
     x = place.name(0)
     if not _is(place, place.name(1), 3.0):
         return None
-    at = place.node.output[0]
+    at = next(iter(place.node.output), "")
     for op, others in _GELU_CHAIN:
         readers = place.view.readers.get(at, ())
         if len(readers) != 1 or readers[0][0].op_type != op:
             return None
         reader, position = readers[0]
-        other = reader.input[1 - position] if len(reader.input) == 2 else ""
+        other = reader.input[1 - position] if len(reader.input) == 2 and position >= 0 else ""
         if others == "x" and other != x:
             return None
         if isinstance(others, float) and not _is(place, other, others):
             return None
-        at = reader.output[0]
+        at = next(iter(reader.output), "")
     last = place.view.readers.get(at, ())
-    if len(last) != 1 or last[0][0].op_type != "Mul":
+    if len(last) != 1 or last[0][0].op_type != "Mul" or len(last[0][0].input) != 2 or last[0][1] < 0:
         return None
     half = place.view.maker(last[0][0].input[1 - last[0][1]])
     if half is None or half.op_type != "Mul" or x not in half.input:
         return None
-    return Found(f"the tanh form of Gelu, {last[0][0].output[0]!r}")
+    return Found(f"the tanh form of Gelu, {next(iter(last[0][0].output), '')!r}")
 
 
 # operator behind the cube, and its other operand
