@@ -73,7 +73,7 @@ def predict(model: onnx.ModelProto, sentis: str = "2.6") -> Prediction:
     graph, unknown = imported(model, known)
     prediction.imported = graph.counts()
     if unknown:  # an importer error: the optimiser never runs
-        prediction.not_predicted += [f"{one}: not handled, the import stops" for one in unknown]
+        prediction.not_predicted += [f"{one}, the import stops" for one in unknown]
         return prediction
     optimise(graph, known)
     if graph.faults:

@@ -17,7 +17,7 @@ from converters.onnx_file import type_name
 from converters.scan.graphs import sorted_order
 from converters.scan.model import opset_of
 from converters.scan.operators import label_of
-from converters.scan.view import Place, constant_value, view_of
+from converters.scan.view import Place, constant_value, least_ends, view_of
 from weights_bridge.errors import StageError
 
 if TYPE_CHECKING:
@@ -25,7 +25,14 @@ if TYPE_CHECKING:
 
 REDUCTIONS = {"ReduceSum": 13}  # axes are an input from this opset on, for all others from 18
 REDUCTION_INPUTS_FROM = 18
-AXES_INPUT_FROM = {"Squeeze": 13, "Unsqueeze": 13}
+INPUT_FROM = {  # operator to the opset from which these integers are inputs; below they are attributes
+    "Squeeze": (13, ("axes",)),
+    "Unsqueeze": (13, ("axes",)),
+    "Reshape": (5, ("shape",)),
+    "Slice": (10, ("starts", "ends", "axes")),
+    "TopK": (10, ("k",)),
+    "Pad": (11, ("pads",)),
+}
 CHAINS = {"Max": "Max", "Min": "Min", "Sum": "Add"}  # the last input is joined first
 GENERATED = "unk__"  # how onnx's inference names sizes it knows nothing about
 
@@ -55,16 +62,30 @@ def imported(model: onnx.ModelProto, known: Facts) -> tuple[LayerGraph, list[str
     unknown = []
     for index in order:
         place = Place(model.graph.node[index], view, opset, known)
-        if place.node.op_type == "Constant":
+        if _lacks(place):
+            unknown.append(f"{place.node.op_type} {label_of(place.node)!r}: inputs or outputs are missing")
+        elif place.node.op_type == "Constant":
             _add_constant(graph, place, known)
         elif place.node.op_type in known.operators:
             for layer in _layers(graph, place):
                 _know(graph, layer, place.node.output[0])
                 graph.add(layer)
         else:
-            unknown.append(f"{place.node.op_type} {label_of(place.node)!r}")
+            unknown.append(f"{place.node.op_type} {label_of(place.node)!r}: not handled")
             graph.add(_layer(place.node.op_type, place))
     return graph, unknown
+
+
+def _lacks(place: Place) -> bool:
+    """Tell whether a node has not even what its operator wants at least; domains do not count."""
+    node = place.node
+    handled = node.op_type in place.known.operators or node.op_type == "Constant"
+    inputs, outputs = least_ends("", node.op_type, place.opset) if handled else (0, 1)
+    given = len(node.input) >= inputs and all(node.input[:inputs])
+    low, names = INPUT_FROM.get(node.op_type, (0, ()))
+    if place.opset < low and names[0] not in place.attributes and len(node.input) < 2:
+        given = node.op_type == "Squeeze"  # which alone may do without
+    return not given or len(node.output) < max(1, outputs) or not node.output[0]
 
 
 def _know(graph: LayerGraph, layer: Layer, output: str) -> None:
@@ -118,9 +139,10 @@ def _layers(graph: LayerGraph, place: Place) -> Iterator[Layer]:
         yield _layer("GeluFast" if attributes.get("approximate") == "tanh" else "Gelu", place)
     elif op.startswith("Reduce"):
         literals = {name: int(attributes.get(name, default)) for name, default in _REDUCTION.items()}
-        yield _layer(op, place, _with_axes(graph, place, REDUCTIONS.get(op, REDUCTION_INPUTS_FROM)), **literals)
-    elif op in AXES_INPUT_FROM:
-        yield _layer(op, place, _with_axes(graph, place, AXES_INPUT_FROM[op]))
+        input_from = REDUCTIONS.get(op, REDUCTION_INPUTS_FROM)
+        yield _layer(op, place, _with_attributes(graph, place, input_from, ("axes",)), **literals)
+    elif op in INPUT_FROM and place.opset < INPUT_FROM[op][0]:
+        yield _layer(op, place, _with_attributes(graph, place, *INPUT_FROM[op]))
     elif op == "Cast":
         yield _layer(op, place, to=place.known.kind(type_name(attributes.get("to", 0))))
     elif op == "Mod":
@@ -140,15 +162,21 @@ def _plain(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _with_axes(graph: LayerGraph, place: Place, input_from: int) -> list[str]:
-    """Return the inputs of an operator whose axes were an attribute below an opset: then a constant of its own."""
-    axes = place.attributes.get("axes")
-    if place.opset >= input_from or not isinstance(axes, list):
-        return list(place.node.input)
-    name = f"{place.node.output[0]}:axes"
-    graph.kinds[name], graph.sizes[name] = "int", (len(axes),)
-    graph.hold(name, Constant("int", (len(axes),), tuple(axes)))
-    return [place.node.input[0], name]
+def _with_attributes(graph: LayerGraph, place: Place, input_from: int, names: tuple[str, ...]) -> list[str]:
+    """Return the inputs of an operator whose integers were attributes below an opset: each a constant of its own."""
+    inputs = list(place.node.input)
+    if place.opset >= input_from:
+        return inputs
+    for at, name in enumerate(names, start=1):
+        given = place.attributes.get(name)
+        if given is None or len(inputs) > at:
+            continue
+        numbers = tuple(given) if isinstance(given, list) else (given,)
+        made = f"{place.node.output[0]}:{name}"
+        graph.kinds[made], graph.sizes[made] = "int", (len(numbers),)
+        graph.hold(made, Constant("int", (len(numbers),), numbers))
+        inputs.append(made)
+    return inputs
 
 
 def _gemm(place: Place) -> Iterator[Layer]:

@@ -6,6 +6,7 @@ functions are not read, nodes are sorted. Where inference ends (an operator nobo
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 FIELD_OF = {1: "f", 2: "i", 3: "s", 4: "t", 5: "g", 6: "floats", 7: "ints", 8: "strings", 9: "tensors", 10: "graphs"}
 SMALL_BYTES = 8192  # initialisers up to here go into inference with their data
+CUT_SHORT = "cut.short"  # a domain nobody knows: onnx's inference dies of some nodes that lack inputs
 OLDEST_INFERRED = 7  # older operators have no inference of their own
 
 
@@ -176,12 +178,15 @@ def _inferred(model: onnx.ModelProto, known: Facts, opset: int) -> onnx.ModelPro
 
     copy = light_copy(model)
     newest = onnx.defs.onnx_opset_version()
-    copy.opset_import.add(domain="", version=min(max(opset, OLDEST_INFERRED), newest))
-    domains = {node.domain for node in nodes_within(copy.graph)} - {""}
+    version = min(max(opset, OLDEST_INFERRED), newest)
+    copy.opset_import.add(domain="", version=version)
+    domains = {node.domain for node in nodes_within(copy.graph)} - {""} | {CUT_SHORT}
     copy.opset_import.extend(onnx.OperatorSetIdProto(domain=domain, version=1) for domain in sorted(domains))
     for node in nodes_within(copy.graph):
         if node.op_type in known.operators or node.domain == "ai.onnx":
             node.domain = ""
+        if is_cut_short(node, version):
+            node.domain = CUT_SHORT
     order = sorted_order(copy.graph)
     if order is not None and order != sorted(order):
         nodes = [onnx.NodeProto.FromString(copy.graph.node[index].SerializeToString()) for index in order]
@@ -268,6 +273,26 @@ class Place:
             return [int(item) for item in given]
         value = self.value(position)
         return None if value is None else [int(item) for item in value.reshape(-1)]
+
+
+def is_cut_short(node: onnx.NodeProto, opset: int) -> bool:
+    """Tell whether a node lacks an input or output that ONNX wants in any case."""
+    inputs, outputs = least_ends(node.domain, node.op_type, opset)
+    lacking = len(node.input) < inputs or not all(node.input[:inputs])
+    return lacking or len(node.output) < outputs
+
+
+@functools.cache
+def least_ends(domain: str, op: str, opset: int) -> tuple[int, int]:
+    """Return how many inputs and outputs ONNX wants at least, none for an operator it does not know."""
+    import onnx
+
+    newest = onnx.defs.onnx_opset_version()
+    for version in (newest,) if domain else (opset, newest):  # an operator younger than its model is run all the same
+        with contextlib.suppress(onnx.defs.SchemaError):
+            schema = onnx.defs.get_schema(op, version, domain)
+            return schema.min_input, schema.min_output
+    return 0, 0
 
 
 @functools.cache

@@ -234,3 +234,31 @@ def test_one_size_that_is_not_known_follows_from_the_others(predicted):
         inputs="float[N,3,8] x, int64[1] first", output="float[M,3,8] y",
     )  # fmt: skip
     assert given.layers == {"Exp": 1, "Neg": 1}
+
+
+def test_integers_that_old_opsets_keep_in_attributes_are_constants_of_their_own(predicted):
+    old = predicted("a = Neg(x) b = Unsqueeze<axes=[0]>(a) y = Squeeze<axes=[0]>(b)", opset=12)
+    assert old.layers == {"Neg": 1, "Squeeze": 1, "Unsqueeze": 1}
+    assert predicted("a = Neg(x) y = Reshape<shape=[2,3,8]>(a)", opset=4).layers == {"Neg": 1}
+    assert predicted("a = Neg(x) y = Reshape(a)", opset=4).layers == {}
+    cut = predicted("a = Slice<starts=[0], ends=[2], axes=[2]>(x) y = Exp(a)", opset=9, output="float[2,3,2] y")
+    assert cut.layers == {"Exp": 1, "Slice": 1}
+
+
+def test_nodes_that_lack_what_they_need_stop_the_import(predicted):
+    import onnx
+    from scan_cases import graph
+
+    from converters.fusions import predict
+
+    model = graph("a = Neg(x) y = Gemm(a, w)", init="float[8,8] w", inputs="float[2,8] x", output="float[2,8] y")
+    changes = {
+        "no input": lambda nodes: nodes[1].input.pop(),
+        "an empty one": lambda nodes: nodes[0].input.__setitem__(0, ""),
+        "no output": lambda nodes: nodes[0].output.pop(),
+    }
+    for name, change in changes.items():
+        broken = onnx.ModelProto.FromString(model.SerializeToString())
+        change(broken.graph.node)
+        found = predict(broken, "2.4")
+        assert not found.layers and "inputs or outputs are missing" in found.not_predicted[0], name

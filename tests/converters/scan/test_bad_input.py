@@ -176,3 +176,13 @@ def test_scanning_writes_nothing(tmp_path):
     before = path.read_bytes()
     scan(path)
     assert list(tmp_path.iterdir()) == [path] and path.read_bytes() == before
+
+
+def test_inputs_that_onnx_inference_dies_of_give_findings(tmp_path):
+    """onnx 1.23's inference reads the first input of LabelEncoder without asking whether it is there."""
+    node = helper.make_node("LabelEncoder", [""], ["y"], domain="ai.onnx.ml", keys_strings=["a"], values_int64s=[0])
+    values = [helper.make_tensor_value_info(name, TensorProto.INT64, [2]) for name in "xy"]
+    graph = helper.make_graph([node], "g", values[:1], values[1:])
+    path = tmp_path / "m.onnx"
+    path.write_bytes(helper.make_model(graph).SerializeToString())
+    assert any(finding.blocking for finding in scan(path))
