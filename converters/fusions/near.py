@@ -75,13 +75,16 @@ def misses(model: onnx.ModelProto, known: Facts) -> list[Miss]:
         for match in matches(parsed(row["match"]), graph):
             taken |= dict.fromkeys(map(id, match.layers), size_of(row))
     at = {id(layer): index for index, layer in enumerate(graph.layers)}
+    spellings = tuple((one["form"], one["found"], one["why"], one["mend"]) for one in known["spellings"])
     for row in rows:
+        size, spelled = size_of(row), variants(row["match"], spellings)
+        roots = {root.op for root, _ in spelled}
         for layer in graph.layers:
-            if taken.get(id(layer), 0) >= size_of(row) or (nearest := _nearest(row, layer, graph, known)) is None:
+            if layer.op not in roots or taken.get(id(layer), 0) >= size:
                 continue
-            inner, reasons = nearest
-            if all(taken.get(id(one), 0) < size_of(row) for one in inner):
-                taken |= dict.fromkeys(map(id, inner), size_of(row))
+            inner, reasons = _nearest(spelled, layer, graph)
+            if inner and all(taken.get(id(one), 0) < size for one in inner):
+                taken |= dict.fromkeys(map(id, inner), size)
                 found.append((at[id(layer)], _miss(row, sorted(inner, key=lambda one: at[id(one)]), reasons)))
     return [miss for _, miss in sorted(found, key=lambda pair: pair[0])]
 
@@ -97,18 +100,17 @@ def size_of(row: dict[str, Any]) -> int:
 
 
 def _nearest(
-    row: dict[str, Any], layer: Layer, graph: LayerGraph, known: Facts
-) -> tuple[list[Layer], tuple[Reason, ...]] | None:
-    """Return the layers and reasons of the spelling that needs the fewest; None where none fits."""
-    best: tuple[list[Layer], tuple[Reason, ...]] | None = None
-    spellings = tuple((one["form"], one["found"], one["why"], one["mend"]) for one in known["spellings"])
-    for root, spelled in variants(row["match"], spellings):
+    spelled: list[tuple[Node, tuple[Reason, ...]]], layer: Layer, graph: LayerGraph
+) -> tuple[list[Layer], tuple[Reason, ...]]:
+    """Return the layers and reasons of the spelling that needs the fewest; none where none fits."""
+    best: tuple[list[Layer], tuple[Reason, ...]] = ([], ())
+    for root, why in spelled:
         if root.op != layer.op:
             continue
-        for state in _loosely(root, layer.output, graph, _State({}, spelled, ())):
+        for state in _loosely(root, layer.output, graph, _State({}, why, ())):
             inner = list({id(one): one for one in state.layers}.values())
             reasons = tuple(dict.fromkeys((*state.reasons, *_outside(inner, layer, graph))))
-            if reasons and (best is None or len(reasons) < len(best[1])):
+            if reasons and (not best[0] or len(reasons) < len(best[1])):
                 best = inner, reasons
     return best
 
