@@ -21,6 +21,7 @@ from converters.passes import (
     dropout_mask,
     einsum_order,
     evaluation_mode,
+    float_only,
     function_bodies,
     gelu_tanh,
     group_norm,
@@ -53,6 +54,6 @@ IN_ORDER = (
     contrib_gelu, contrib_norm, contrib_linear, contrib_rotary, contrib_attention, dequantise, dequantise_blocks,
     recurrent, group_norm, rms_norm, norms_and_pools, function_bodies,
     gelu_tanh, softmax_axis, layer_norm, pooling, resize, topk_smallest, sum_single, einsum_order, conv_transpose,
-    written_out, isnan_guard, positive_indices, raw_tensors, clamp_int64, opset, drop_metadata,
+    float_only, written_out, isnan_guard, positive_indices, raw_tensors, clamp_int64, opset, drop_metadata,
 )  # fmt: skip
 PASSES: dict[str, Pass] = {module.PASS.name: module.PASS for module in IN_ORDER}
