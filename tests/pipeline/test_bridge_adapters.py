@@ -224,7 +224,8 @@ def test_gate_a0_measures_the_adapter_that_was_merged_and_not_the_best_one(
     gradients = {r["tensor"] for r in report["results"] if r["tensor"].startswith("backward model.")}
     assert len(gradients) == 12  # A and B of six modules; the run's own DoRA has three of fourteen
     assert call("bridge", run).exit_code == 0  # the run's own adapter again
-    assert a0_of(run).exit_code == 0
+    again = a0_of(run)
+    assert again.exit_code == 0, again.output[-2000:]
     merged = load_file(run / "merged" / "model.safetensors")
     merged["model.layers.1.mlp.down_proj.weight"][3, 5] += 1.0
     save_file(merged, run / "merged" / "model.safetensors", {"format": "pt"})
