@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from parity import verify
 from parity.commands import parity
 from parity.verify import integrity, settings_of, template_results, verify_run
 from weights_bridge.errors import StageError
@@ -51,6 +52,19 @@ def test_a_changed_byte_in_any_recorded_file_exits_3_and_the_reports_stay(run: R
     assert code == 3
     assert [(f["reason"], f["where"]) for f in failures(document)] == [("altered", "data/holdout.jsonl")]
     assert run.path("parity", "a.json").read_bytes() == kept
+
+
+def test_gates_that_are_measured_one_after_the_other_stay_recorded(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with run.stage("edge-a-tuned") as stage:
+        write_json(run.path("parity", "a.json"), {"passed": True})
+        stage.wrote(run.path("parity", "a.json"))
+    verify_run(run, "a")
+    both = verify._plan
+    monkeypatch.setattr(verify, "_plan", lambda *asked: both(*asked)[:1])  # as another edge would leave a.json alone
+    verify_run(run, "a")
+    assert integrity(run) == []
 
 
 def test_a_missing_graph_is_named_and_the_rest_is_measured(run: RunFolder) -> None:
