@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -273,32 +273,42 @@ def compare(whole: Path, cut: Path, total: int) -> list[Compared]:
     """Compare the logs and last states of two runs, bit by bit."""
     logs = [{step["step"]: step for step in read_log(folder / "log.jsonl").steps} for folder in (whole, cut)]
     wanted = [(f"{figure} of update {step}", step, figure) for step in range(1, total + 1) for figure in FIGURES]
-    figures = [{name: log.get(step, {}).get(figure) for name, step, figure in wanted} for log in logs]
-    found = [_compare_values("figures in the log", *figures)]
+    figures = [
+        {name: log[step][figure] for name, step, figure in wanted if figure in log.get(step, {})} for log in logs
+    ]
+    found = [compare_values("figures in the log", figures, [name for name, _, _ in wanted])]
     arrays = [load_file(folder / "checkpoints" / "last" / STATE_ARRAYS) for folder in (whole, cut)]
     for what, prefix in (("trained tensors", "trained."), ("optimiser arrays", "optimizer.")):
-        found.append(_compare_values(what, *({n: a for n, a in one.items() if n.startswith(prefix)} for one in arrays)))
+        found.append(compare_values(what, [{n: a for n, a in one.items() if n.startswith(prefix)} for one in arrays]))
     states = [read_json(folder / "checkpoints" / "last" / STATE) for folder in (whole, cut)]
     for what, names in (
         ("random key", ("rng",)),
         ("place in the data", ("cursor", "step")),
         ("schedule, best", ("optimizer", "best_score", "best_step", "stale_epochs", "valid_losses")),
     ):
-        found.append(_compare_values(what, *({name: state.get(name) for name in names} for state in states)))
+        parts = [{name: state[name] for name in names if name in state} for state in states]
+        found.append(compare_values(what, parts, names))
     return found
 
 
-def _compare_values(what: str, before: dict[str, Any], after: dict[str, Any]) -> Compared:
+def compare_values(what: str, sides: Sequence[dict[str, Any]], wanted: Sequence[str] | None = None) -> Compared:
+    """Compare what both have; what is wanted (all that one has, without a list) and missing in one differs.
+
+    None is a value: before the first epoch has ended no score is the best.
+    """
+    before, after = sides
+    names = sorted(before.keys() | after.keys()) if wanted is None else wanted
     differing, worst, first = 0, 0.0, ""
-    for name in sorted(before.keys() | after.keys()):
-        one, other = before.get(name), after.get(name)
-        if isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and one.shape == other.shape:
-            if one.tobytes() == other.tobytes():
+    for name in names:
+        if name in before and name in after:
+            one, other = before[name], after[name]
+            if isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and one.shape == other.shape:
+                if one.tobytes() == other.tobytes():
+                    continue
+                worst = max(worst, float(np.abs(one.astype(np.float64) - other).max()))
+            elif not isinstance(one, np.ndarray) and one == other:
                 continue
-            worst = max(worst, float(np.abs(one.astype(np.float64) - other).max()))
-        elif one is not None and one == other:
-            continue
-        elif isinstance(one, float) and isinstance(other, float):
-            worst = max(worst, abs(one - other))
+            elif isinstance(one, float) and isinstance(other, float):
+                worst = max(worst, abs(one - other))
         differing, first = differing + 1, first or name
-    return Compared(what, len(before), differing, worst, first)
+    return Compared(what, len(names), differing, worst, first)

@@ -8,10 +8,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from helpers import call, edit_json
 
-from mlx_sentis.training.certificate import Certificate, Compared, choose_kills, prove_resume
+from mlx_sentis.training.certificate import Certificate, Compared, choose_kills, compare_values, prove_resume
 from weights_bridge.files import read_json
 from weights_bridge.run_folder import RunFolder
 from weights_bridge.settings import Settings, resolve
@@ -94,3 +95,19 @@ def test_nothing_compared_is_no_pass() -> None:
     assert not Certificate(8, 0, [kill], [Compared("losses", 0, 0)]).passed
     assert not Certificate(8, 0, [], [Compared("losses", 3, 0)]).passed
     assert Certificate(8, 0, [kill], [Compared("losses", 3, 0)]).passed
+
+
+def test_no_best_score_before_the_first_epoch_has_ended_is_equal_and_a_lost_one_is_not() -> None:
+    """The demo's 20 proven updates are half an epoch: the certificate failed there, and blamed the machine."""
+    state = {"best_score": None, "best_step": 0}
+    assert compare_values("best", [state, dict(state)], list(state)) == Compared("best", 2, 0)
+    for other in ({"best_step": 0}, {"best_score": 0.5, "best_step": 0}):
+        for sides in ([state, other], [other, state]):
+            assert compare_values("best", sides, list(state)) == Compared("best", 2, 1, 0.0, "best_score")
+    assert compare_values("best", [{}, {}], list(state)).differing == 2  # neither has what is wanted
+    arrays = [
+        {"a": np.zeros(2, np.float32)},
+        {"a": np.array([0, -0.0], np.float32)},
+        {"a": np.zeros((1, 2), np.float32)},
+    ]
+    assert [compare_values("a", [arrays[0], other]).differing for other in arrays] == [0, 1, 1]
