@@ -75,6 +75,7 @@ def measured(run: Path) -> str:
     slowest, entry = max(stages.items(), key=lambda item: item[1]["seconds"])
     cost = f"{minutes:.1f} min, of them {entry['seconds'] / 60:.1f} in {slowest}; peak {peak:.1f} GiB in {largest}"
     rows = [("all stages", "", cost), *verdict_rows(report)]
+    rows = [("", "", row[0].strip()) if row[0].startswith(" ") else row for row in rows]  # a remark on the row above
     lines = ["| check | verdict | figure |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)]
     found = report["versions"]
     names = ("python", "mlx", "mlx-lm", "torch", "transformers", "onnxruntime")
