@@ -97,7 +97,8 @@ def test_smollm2s_training_resumes_to_the_bit_after_kills(smollm2_run: Path) -> 
     done = subprocess.run(command, cwd=ROOT, env=all_cores(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     answer = json.loads(done.stdout)
-    assert answer["passed"] and len(answer["kills"]) == 3
+    assert answer["passed"]
+    assert [kill["place"] for kill in answer["kills"]] == ["inside", "while saving"]  # one micro-batch an update
     assert {one["differing"] for one in answer["compared"]} == {0}
     trained = next(one for one in answer["compared"] if one["what"] == "trained tensors")
     assert trained["count"] == 630  # A, B and magnitude of seven layers in thirty blocks
