@@ -33,7 +33,7 @@ def deal_out(segments: Sequence[Segment], rows: Sequence[Row], streams: int) -> 
     """
     if streams == 1:
         return _by_length(segments, rows)
-    ways = ((segments, _in_order), (_by_length(segments, rows), _in_order), (segments, _longest_first))
+    ways = ((segments, _in_order), (_by_length(segments, rows), _in_order), (segments, longest_first))
     dealt = [_by_length(_over_streams(some, rows, streams, deal), rows) for some, deal in ways]
     return min(dealt, key=lambda passes: max(_loads(passes, streams)))
 
@@ -94,8 +94,8 @@ def _in_order(order: Sequence[int], widths: Widths, loads: Sequence[int], share:
     return groups
 
 
-def _longest_first(order: Sequence[int], widths: Widths, loads: Sequence[int], share: float, first: int) -> Groups:
-    """Deal each item, the longest first, to the stream that has the least to do."""
+def longest_first(order: Sequence[int], widths: Widths, loads: Sequence[int], share: float, first: int) -> Groups:
+    """Deal each item, the longest first, to the stream from `first` on that has the least to do (tokens in `loads`)."""
     groups: Groups = {}
     loads = list(loads)
     for item in reversed(order):

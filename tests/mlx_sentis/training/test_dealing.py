@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from training_rows import rendered_rows
 
-from mlx_sentis.training.dealing import PASS
+from mlx_sentis.training.dealing import PASS, longest_first
 from mlx_sentis.training.segments import Segment, computed_tokens
 from mlx_sentis.training.sharing import NOTHING_SHARED, Sharing, plan_segments
 
@@ -67,3 +67,9 @@ def test_a_pass_never_waits_for_a_later_stream(streams: int) -> None:
     assert all(one.parent < index for index, one in enumerate(cut))
     assert all(cut[one.parent].stream <= one.stream < streams for one in cut if one.parent >= 0)
     assert sorted(i for one in cut if one.leaf for i in one.rows) == list(range(16))
+
+
+def test_rows_go_to_no_stream_before_their_prefixs_last_however_idle_it_is() -> None:
+    widths = {0: 64, 1: 96, 2: 80}
+    assert longest_first([0, 2, 1], widths, [0, 320, 300], 500, first=1) == {2: [1, 0], 1: [2]}
+    assert longest_first([0, 2, 1], widths, [0, 320, 300], 500, first=0) == {0: [1, 2, 0]}
