@@ -26,6 +26,7 @@ KEPT_INT64_BYTES = 1 << 24
 GRAPH, INITIALISER, RAW_DATA, DATA_TYPE, TENSOR_NAME, NODE_OUTPUT = 7, 5, 9, 2, 8, 2
 TYPED_FIELDS = {4: "float_data", 5: "int32_data", 7: "int64_data", 10: "double_data", 11: "uint64_data"}
 DATA_FIELDS = {*TYPED_FIELDS, RAW_DATA}
+AS_IN_MEMORY = {4, RAW_DATA, 10}  # packed float_data and double_data lie in the file as raw data do
 INT64 = 7
 DEEPEST = 100  # messages within each other, where protobuf itself ends
 DROPPED = 20  # ModelProto.training_info: a second graph, which nothing here reads
@@ -48,12 +49,15 @@ class Skeleton:
         data_fields: initialiser name to data field number to the bytes it takes in the file.
         node_data: first output of a node with a large tensor to the same.
         file_bytes: size of the file.
+        data_at: name of an initialiser, or first output of a node, to the byte in the file where the data of its large
+            tensor begins, where that is one piece of little-endian numbers.
     """
 
     model: onnx.ModelProto
     data_fields: dict[str, dict[int, int]]
     node_data: dict[str, dict[int, int]]
     file_bytes: int
+    data_at: dict[str, int] = field(default_factory=dict)
 
 
 def read_skeleton(path: Path) -> Skeleton:
@@ -78,7 +82,7 @@ def read_skeleton(path: Path) -> Skeleton:
         raise StageError(f"{path}: no graph in it ({size} bytes)", hint="give an .onnx model file")
     if (text := _not_utf8(model)) is not None:
         raise StageError(f"{path}: a name that is not UTF-8: {text!r}", hint="fetch or write the file again")
-    return Skeleton(model, reader.data_fields, reader.node_data, size)
+    return Skeleton(model, reader.data_fields, reader.node_data, size, reader.data_at)
 
 
 def _not_utf8(message: Any) -> bytes | None:
@@ -159,6 +163,7 @@ class _Reader:
     data: Any
     data_fields: dict[str, dict[int, int]] = field(default_factory=dict)
     node_data: dict[str, dict[int, int]] = field(default_factory=dict)
+    data_at: dict[str, int] = field(default_factory=dict)
 
     def light(self, kind: str, at: int, end: int, owner: str = "", depth: int = 0) -> bytes:
         """Return one message; `owner` is the first output of the node around it."""
@@ -185,16 +190,19 @@ class _Reader:
     def _tensor(self, number: int, at: int, end: int, owner: str) -> bytes:
         lengths: dict[int, int] = {}
         parts = list(_fields(self.data, at, end))
-        name, types = "", []
+        name, types, pieces = "", [], []
         for n, _, content, stop in parts:
             if n in DATA_FIELDS:
                 lengths[n] = lengths.get(n, 0) + stop - content
+                pieces.append((n, content))
             elif n == TENSOR_NAME:
                 name = self.data[content:stop].decode("utf-8", "replace")
             elif n == DATA_TYPE:
                 types.append(_varint(self.data, content, stop)[0])
         keep = sum(lengths.values()) <= (KEPT_INT64_BYTES if types == [INT64] else KEPT_BYTES)
         tensor = b"".join(self.data[s:e] for n, s, _, e in parts if keep or n not in DATA_FIELDS)
+        if not keep and len(pieces) == 1 and pieces[0][0] in AS_IN_MEMORY:
+            self.data_at[owner or name] = pieces[0][1]
         if owner:
             self.node_data[owner] = lengths
         else:

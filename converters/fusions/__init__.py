@@ -106,7 +106,9 @@ def contract_patterns(graph: LayerGraph, known: Facts) -> None:
             inputs = [match.values[node] for node in root.walk() if node.name and node.name not in static]
             nodes = tuple(node for layer in sorted(match.layers, key=graph.layers.index) for node in layer.nodes)
             graph.note(row, row["becomes"], match.root.output, nodes)
-            graph.replace(match.layers, Layer(row["becomes"], inputs, match.root.outputs, {}, nodes))
+            given = {name: graph.static(match.value(name)) for name in static}
+            literals = {name: one.numbers[0] for name, one in given.items() if one is not None and one.numbers}
+            graph.replace(match.layers, Layer(row["becomes"], inputs, match.root.outputs, literals, nodes))
 
 
 _PASSES: dict[str, Callable[[LayerGraph, Facts], None]] = {

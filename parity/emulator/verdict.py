@@ -1,0 +1,60 @@
+"""What the scanner's findings mean for a prediction: the import fails, nothing is known, or other numbers come out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from converters.facts import Facts
+from converters.finding import Finding
+from parity.emulator.node import origin
+from parity.emulator.prediction import Deviation
+
+if TYPE_CHECKING:
+    import onnx
+
+UNKNOWN = {  # errors that say that results cannot be predicted, not that the import fails
+    "OPSET.WINDOW",
+    "SUBGRAPH.IGNORED",
+}
+READ_ALL_THE_SAME = {"EXTERNAL.SHORT"}  # what is missing is read as zeros, as the emulator does
+DROPPED = {"DROPOUT.MASK", "MAXPOOL.INDICES", "LAYERNORM.EXTRA_OUTPUTS", "BATCHNORM.TRAINING_OUTPUTS", "GRAPH.OUTPUT"}
+
+
+def fatal(findings: Sequence[Finding], graph: onnx.GraphProto) -> tuple[str, str]:
+    """Return verdict and reason that errors among the findings decide; empty where none does."""
+    errors = [one for one in findings if one.severity == "error" and one.id not in READ_ALL_THE_SAME]
+    errors = [one for one in errors if not (one.id in DROPPED and not _inside_reads(one, graph))]
+    fails = [one for one in errors if one.id not in UNKNOWN]
+    chosen = fails or errors
+    if not chosen:
+        return "", ""
+    more = f" (and {len(chosen) - 1} more)" if len(chosen) > 1 else ""
+    return (
+        "import fails" if fails else "not predicted"
+    ), f"{chosen[0].id} at {chosen[0].node!r}: {chosen[0].what}{more}"
+
+
+def _inside_reads(finding: Finding, graph: onnx.GraphProto) -> bool:
+    """Tell whether a node reads an output that is never made; where only the caller would, it is dropped."""
+    from converters.scan.graphs import names_read
+    from converters.scan.operators import label_of
+
+    never = {name for node in graph.node if label_of(node) == finding.node for name in node.output[1:] if name}
+    return any(name in never for node in graph.node for name in names_read(node))
+
+
+def as_deviations(findings: Sequence[Finding], graph: onnx.GraphProto, known: Facts) -> list[Deviation]:
+    """Return the findings that are sure to change numbers, in the order of the graph."""
+    from converters.scan.operators import label_of
+
+    order = {label_of(node): (at, node) for at, node in reversed(list(enumerate(graph.node)))}
+    found = []
+    for one in findings:
+        if one.severity != "deviation":
+            continue
+        at, node = order.get(one.node, (-1, None))
+        op, output = (node.op_type, node.output[0] if node.output else "") if node is not None else ("", one.node)
+        came = origin(known, known.rules[one.id].subject, one.verified)
+        found.append((at, Deviation(one.node, op, output, one.id, one.what, *came)))
+    return [deviation for _, deviation in sorted(found, key=lambda pair: pair[0])]
