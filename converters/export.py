@@ -68,7 +68,7 @@ def export_model(model: Path, out: Path, settings: ExportSettings, contract_out:
 def build(folder: ModelFolder, settings: ExportSettings) -> tuple[onnx.ModelProto, dict[str, dict[str, str]]]:
     """Return the graph with its weights declared but empty, and where each initialiser comes from."""
     torch_side = importlib.import_module(f"{causal_lm.__name__}_torch")
-    fragments = {piece.name: trace(piece, settings.opset) for piece in torch_side.pieces(folder)}
+    fragments = trace(torch_side.pieces(folder), settings.opset)
     graph, assembly = assemble(folder, fragments, settings)
     if settings.dtype == "fp16":
         store_as_fp16(graph, list(assembly.weights))

@@ -79,10 +79,10 @@ def exported(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Call
     traced: dict[Any, Any] = {}
 
     def remembering(model_type: str, afresh: bool) -> Callable[..., Any]:
-        def trace(piece: Any, opset: int) -> Any:
-            key = (model_type, piece.name, opset)
+        def trace(pieces: Any, opset: int) -> Any:
+            key = (model_type, opset)
             if afresh or key not in traced:
-                traced[key] = tracing.trace(piece, opset)
+                traced[key] = tracing.trace(pieces, opset)
             return traced[key]
 
         return trace

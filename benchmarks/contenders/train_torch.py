@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import re
 from collections.abc import Callable
 from typing import Any
@@ -12,8 +11,8 @@ from torch import nn
 from transformers import AutoModelForCausalLM
 
 from benchmarks.contenders.timing import timed_with_cores
-from benchmarks.contenders.training import ADAPTER, LEARNING_RATE, Task, figures, read_task
-from benchmarks.turns import Turn
+from benchmarks.contenders.training import ADAPTER, LEARNING_RATE, figures, read_task
+from benchmarks.turns import Turn, give_back
 
 PRODUCTS = re.compile(r"^aten::(mm|bmm|addmm|baddbmm)$|scaled_dot_product")
 
@@ -32,7 +31,12 @@ class LoraLinear(nn.Module):
         return self.linear(x) + self.scale * ((x @ self.lora_A.T) @ self.lora_B.T)
 
 
-def measure(model: str, case: str, rows: int, runs: int, turns: str | None = None) -> dict[str, Any]:
+PASS_ROWS = 4  # 16 rows of SmolLM2 at once take more than 24 GiB
+
+
+def measure(
+    model: str, case: str, rows: int, runs: int, turns: str | None = None, pass_rows: int = PASS_ROWS
+) -> dict[str, Any]:
     """Return the seconds of each counted step and what it trained; on MPS where there is one, else on the CPU.
 
     Args:
@@ -41,6 +45,7 @@ def measure(model: str, case: str, rows: int, runs: int, turns: str | None = Non
         rows: in the batch.
         runs: counted steps after one warm-up.
         turns: the folder of its `Turn`, where contenders take turns.
+        pass_rows: rows that go through the model at once; gradients of a step's passes are added up.
     """
     task = read_task(model, case, rows)
     device = "mps" if torch.backends.mps.is_available() else "cpu"
@@ -53,29 +58,34 @@ def measure(model: str, case: str, rows: int, runs: int, turns: str | None = Non
     network.to(device).train()
     trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, LEARNING_RATE)
-    ids, at, labels = (tensor.to(device) for tensor in batch_of(task))
+    width, total = task.padded_width(), task.trained_tokens()
+    parts = [task.rows[start : start + pass_rows] for start in range(0, rows, pass_rows)]
+    passes = [[tensor.to(device) for tensor in batch_of(part, width, task.pad_id)] for part in parts]
 
     losses: list[float] = []
 
     def step() -> None:
-        logits = network(input_ids=ids, use_cache=False).logits
-        loss = nn.functional.cross_entropy(logits.flatten(0, 1)[at], labels)
         optimizer.zero_grad()
-        loss.backward()
+        loss = 0.0
+        for ids, at, labels in passes:
+            logits = network(input_ids=ids, use_cache=False).logits
+            part = nn.functional.cross_entropy(logits.flatten(0, 1)[at], labels, reduction="sum") / total
+            part.backward()
+            loss += float(part.detach())
         optimizer.step()
         if device == "mps":
             torch.mps.synchronize()
-        losses.append(float(loss.detach()))
+        losses.append(loss)
 
-    seconds, core_seconds = timed_with_cores(step, runs, Turn(turns, gc.collect))
+    seconds, core_seconds = timed_with_cores(step, runs, Turn(turns, give_back))
     share = elementwise_share(step) if device == "cpu" else None
     return {"elementwise_share": share} | figures(
         seconds,
         core_seconds=core_seconds,
         losses=losses[: runs + 1],
-        computed_tokens=ids.numel(),
-        head_tokens=ids.numel(),
-        attention_pairs=ids.numel() * ids.shape[1],
+        computed_tokens=rows * width,
+        head_tokens=rows * width,
+        attention_pairs=rows * width * width,
         task=task,
         parameters=sum(parameter.numel() for parameter in trained),
         device=device,
@@ -96,12 +106,17 @@ def elementwise_share(step: Callable[[], None]) -> float:
     return round(1 - products / sum(operators.values()), 3)
 
 
-def batch_of(task: Task) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return ids [B, S], the flat positions [N] that predict a label, and the labels [N]."""
-    width = task.padded_width()
-    ids = torch.full((len(task.rows), width), task.pad_id)
+def batch_of(rows: list[dict[str, Any]], width: int, pad_id: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return ids [B, S], the flat positions [N] that predict a label, and the labels [N].
+
+    Args:
+        rows: prepared rows.
+        width: S.
+        pad_id: the padding token.
+    """
+    ids = torch.full((len(rows), width), pad_id)
     at, labels = [], []
-    for index, row in enumerate(task.rows):
+    for index, row in enumerate(rows):
         ids[index, : len(row["ids"])] = torch.tensor(row["ids"])
         targets = [t for start, end in row["trained"] for t in range(start, end)]
         at += [index * width + t - 1 for t in targets]

@@ -21,6 +21,7 @@ from weights_bridge.errors import StageError
 from weights_bridge.model_folder import ModelFolder, layer_kinds
 
 QUERY, PAST = 5, 3  # sizes while tracing: different from each other and from 0 and 1, which torch.export specialises
+APART = 10  # between pieces: traced side by side, equal sizes would become one symbol, measured on one piece's input
 TRACED_VOCABULARY = 16  # no node depends on the vocabulary; the real table would cost its size in memory
 
 
@@ -65,14 +66,15 @@ class Prelude(nn.Module):
 
     def __init__(self, model: Any, kinds: list[str], by_kind: bool) -> None:
         super().__init__()
-        self.model, self.kinds, self.by_kind = model, kinds, by_kind
+        self.model = nn.ModuleDict({name: getattr(model, name) for name in ("embed_tokens", "rotary_emb")})
+        self.kinds, self.by_kind = kinds, by_kind
 
     def forward(self, input_ids: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        hidden = self.model.embed_tokens(input_ids)
+        hidden = self.model["embed_tokens"](input_ids)
         rotary = []
         for kind in self.kinds:
             which = {"layer_type": kind} if self.by_kind else {}
-            rotary += self.model.rotary_emb(hidden, position_ids, **which)
+            rotary += self.model["rotary_emb"](hidden, position_ids, **which)
         return hidden, *rotary
 
 
@@ -94,10 +96,10 @@ class FinalNorm(nn.Module):
 
     def __init__(self, model: Any) -> None:
         super().__init__()
-        self.model = model
+        self.model = nn.ModuleDict({"norm": model.norm})
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        return self.model.norm(hidden)
+        return self.model["norm"](hidden)
 
 
 def reduced_config(folder: ModelFolder) -> Any:
@@ -141,25 +143,37 @@ def pieces(folder: ModelFolder) -> list[Piece]:
     kinds, known = causal_lm.kinds_of(folder), causal_lm.constants(folder)
     width = known["head_dim"]
     turned = int(width * (folder.config.get("partial_rotary_factor") or 1))
-    hidden = torch.randn(1, QUERY, known["hidden"])
+    by_kind = folder.architecture.rotary_by_kind
+    rotary = [f"{part}:{kind}" for kind in kinds for part in ("cos", "sin")]
     tokens = {
         "input_ids": torch.zeros(1, QUERY, dtype=torch.int64),
         "position_ids": torch.arange(PAST, PAST + QUERY)[None],
     }
-    by_kind = folder.architecture.rotary_by_kind
-    rotary = [f"{part}:{kind}" for kind in kinds for part in ("cos", "sin")]
     prelude = Prelude(whole.model, kinds, by_kind)
     found = [Piece("prelude", prelude, tokens, dict.fromkeys(tokens, (1,)), ["hidden", *rotary])]
-    cache = torch.randn(1, known["kv_heads"], PAST, width)
-    example = {
-        "hidden": hidden,
-        "cos": torch.randn(1, QUERY, turned),
-        "sin": torch.randn(1, QUERY, turned),
-        "mask": torch.zeros(1, 1, QUERY, PAST + QUERY),
+    axes = {"hidden": (1,), "cos": (1,), "sin": (1,), "mask": (2, 3), "past_key": (2,), "past_value": (2,)}
+    for number, (make, layer) in enumerate(zip(distinct_makes(folder), whole.model.layers, strict=True), 1):
+        example = layer_example(known, turned, QUERY + APART * number, PAST + APART * number)
+        found.append(Piece(f"layer:{make}", Layer(layer), example, axes, ["out", "present_key", "present_value"]))
+    hidden = torch.randn(1, QUERY + APART * len(found), known["hidden"])
+    return [*found, Piece("norm", FinalNorm(whole.model), {"hidden": hidden}, {"hidden": (1,)}, ["out"])]
+
+
+def layer_example(known: dict[str, Any], turned: int, query: int, past: int) -> dict[str, torch.Tensor]:
+    """Return inputs of one layer.
+
+    Args:
+        known: the architecture's constants.
+        turned: numbers of a head that rotate.
+        query: new tokens.
+        past: cached tokens.
+    """
+    cache = torch.randn(1, known["kv_heads"], past, known["head_dim"])
+    return {
+        "hidden": torch.randn(1, query, known["hidden"]),
+        "cos": torch.randn(1, query, turned),
+        "sin": torch.randn(1, query, turned),
+        "mask": torch.zeros(1, 1, query, past + query),
         "past_key": cache,
         "past_value": cache.clone(),
     }
-    axes = {"hidden": (1,), "cos": (1,), "sin": (1,), "mask": (2, 3), "past_key": (2,), "past_value": (2,)}
-    for make, layer in zip(distinct_makes(folder), whole.model.layers, strict=True):
-        found.append(Piece(f"layer:{make}", Layer(layer), example, axes, ["out", "present_key", "present_value"]))
-    return [*found, Piece("norm", FinalNorm(whole.model), {"hidden": hidden}, {"hidden": (1,)}, ["out"])]

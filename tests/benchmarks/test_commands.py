@@ -203,3 +203,17 @@ def test_exporters_are_compared_by_their_logits(level: float | None, misses: int
     ]  # fmt: skip
     assert "its first 4 of 30 layers" in bench.title
     assert any("--full" in note for note in bench.notes)
+
+
+def test_the_whole_export_is_held_against_time_memory_and_nodes_of_the_stock_exporter() -> None:
+    ours = {"seconds": 5.0, "megabytes": 537.0, "nodes": 140, "peak_memory_gib": 0.6}
+    stock = {"seconds": 60.0, "megabytes": 540.0, "nodes": 160, "peak_memory_gib": 2.6}
+    whole = {"path": "x", "layers": 30, "of": 30}
+    bench = export.report("smollm2-135m", whole, ours, stock, None)
+    assert {budget.measure: budget.found for budget in bench.budgets} == {
+        "the stock exporter's time over ours": 12.0, "our peak over the file": 1.2, "nodes, ours over stock": 0.875,
+    }  # fmt: skip
+    assert not bench.misses
+    worse = export.report("x", whole, ours | {"seconds": 6.1, "nodes": 161, "peak_memory_gib": 1.6}, stock, None)
+    assert len(worse.misses) == 3
+    assert not export.report("x", whole, ours, {"not_measured": "out of memory"}, None).budgets

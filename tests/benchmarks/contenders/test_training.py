@@ -29,7 +29,7 @@ def test_torch_and_mlx_lm_train_the_labels_that_we_train(toy_model: Callable[[st
 
     task = Task(open_model_folder(toy_model("llama")), ROWS, pad_id=0)
     batch = make_batch(ROWS, 0, pad_id=0)
-    ids, at, labels = batch_of(task)
+    ids, at, labels = batch_of(task.rows, task.padded_width(), task.pad_id)
     assert ids.shape == (2, 32)  # mlx-lm's padding
     assert labels.tolist() == batch.labels[: batch.trained_tokens].tolist()
     flat = ids.reshape(-1)
