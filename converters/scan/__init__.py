@@ -72,7 +72,11 @@ def _with_passes(findings: Iterator[Finding]) -> Iterator[Finding]:
 
 
 def _file_findings(path: Path, known: Facts) -> Iterator[Finding]:
-    skeleton = onnx_file.read_skeleton(path)
+    yield from skeleton_findings(onnx_file.read_skeleton(path), path, known)
+
+
+def skeleton_findings(skeleton: onnx_file.Skeleton, path: Path, known: Facts) -> Iterator[Finding]:
+    """Yield the findings about an ONNX file of which the skeleton was read, in no order."""
     opset = opset_of(skeleton.model)
     view = view_of(skeleton.model, known, opset)
     yield from model_findings(skeleton, view, path.name, known)

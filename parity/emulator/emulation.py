@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from converters import onnx_file
 from converters.facts import facts
-from converters.scan import scan
-from parity.emulator.importer import Imported, import_model
+from parity.emulator.case import Case, case_of, signature
+from parity.emulator.importer import Imported
 from parity.emulator.prediction import Deviation, Prediction, Throws, Unknown
 from parity.emulator.running import Runner, fed
-from parity.emulator.verdict import as_deviations, fatal
 from weights_bridge.compare import Array
 from weights_bridge.errors import unknown_name
 
@@ -32,34 +34,17 @@ class Emulation:
     def __init__(
         self, model: Path, version: str = "2.6", quantise: str | None = None, *, threads: int | None = None
     ) -> None:
-        self.model, self.version, self.threads = model, version, threads
-        known = facts(version)
-        graph = onnx_file.read_skeleton(model).model.graph
-        self.names = [value.name for value in graph.output]
-        findings = scan(model, version)
-        self.verdict, self.reason = fatal(findings, graph)
-        self.deviations = as_deviations(findings, graph, known)
-        self.notes = [
-            f"may happen: {one.id} at {one.node!r}: {one.what}" for one in findings if one.severity == "warning"
-        ]
-        self.made: Imported | None = None
-        self._runners: dict[tuple[str, ...], Runner] = {}
-        if not self.verdict:
-            self._import(quantise)
+        self.model, self.version, self.quantise, self.threads = model, version, quantise, threads
+        self.known = facts(version)
+        self.skeleton = onnx_file.read_skeleton(model)
+        self.names = [value.name for value in self.skeleton.model.graph.output]
+        self.declared = case_of(model, self.skeleton, self.known, quantise)
+        self._cases: dict[tuple[object, ...], Case] = {}
 
-    def _import(self, quantise: str | None) -> None:
-        try:
-            self.made = import_model(self.model, self.version)
-        except Throws as reason:
-            self.verdict, self.reason = "import fails", str(reason)
-            return
-        graph = self.made.graph
-        if quantise is not None:
-            from parity.emulator.quantise import quantised
-
-            self.notes += quantised(graph, quantise)
-        told = {(one.output, one.rule) for one in self.deviations}
-        self.deviations += [one for one in graph.deviations if (one.output, one.rule) not in told]
+    @property
+    def made(self) -> Imported | None:
+        """The graph of the model as it is declared."""
+        return self.declared.made
 
     def predict(self, inputs: Mapping[str, Array], outputs: list[str] | None = None) -> Prediction:
         """Predict the outputs, see `parity.emulator.predict`."""
@@ -67,39 +52,58 @@ class Emulation:
         for name in wanted:
             if name not in self.names:
                 raise unknown_name("output", name, self.names)
-        if self.made is None:
-            return Prediction(self.version, self.verdict or "not predicted", self.reason, notes=self.notes)  # pyright: ignore[reportArgumentType]
-        graph = self.made.graph
-        missing = {name: self.made.unpredicted[name] for name in wanted if name not in graph.outputs}
+        given = {name: np.asarray(array) for name, array in inputs.items()}
+        case = self.case_for(given)
+        if case.made is None:
+            return self._prediction(case.verdict, case.reason, notes=case.notes)
+        graph = case.made.graph
+        missing = {name: case.made.unpredicted[name] for name in wanted if name not in graph.outputs}
         made = [name for name in wanted if name in graph.outputs]
         if not made:
-            return self._unpredicted(missing)
+            return self._unpredicted(case, missing)
+        runner = self._runner(case, made)
         try:
-            values, told = self._runner(made).run(fed(graph, inputs))
+            values, told = runner.run(fed(graph, given))
         except Throws as reason:
-            return Prediction(self.version, "import fails", f"at run time: {reason}", notes=self.notes)
+            return self._prediction("import fails", f"at run time: {reason}", notes=case.notes)
         except Unknown as reason:
-            return self._unpredicted(dict.fromkeys(wanted, str(reason)))
-        happened = [probe for probe in self._runner(made).probes if told[probe.value]]
+            return self._unpredicted(case, dict.fromkeys(wanted, str(reason)))
+        happened = [probe for probe in runner.probes if told[probe.value]]
         if unknown := [probe.unknown for probe in happened if probe.unknown]:
-            return self._unpredicted(missing | dict.fromkeys(made, "; ".join(dict.fromkeys(unknown))))
-        seen: list[Deviation] = [probe.deviation for probe in happened if probe.deviation is not None]
-        notes = self.notes + [f"{count} × {text}" for text, count in graph.notes.items()]
-        return Prediction(self.version, "predicted", "", values, self._ordered(self.deviations + seen), notes, missing)
+            return self._unpredicted(case, missing | dict.fromkeys(made, "; ".join(dict.fromkeys(unknown))))
+        seen = [probe.deviation for probe in happened if probe.deviation is not None]
+        notes = case.notes + [f"{count} × {text}" for text, count in graph.notes.items()]
+        return self._prediction(
+            "predicted", "", outputs=values, deviations=ordered(case.made, case.deviations + seen), notes=notes,
+            unpredicted=missing,
+        )  # fmt: skip
 
-    def _unpredicted(self, missing: dict[str, str]) -> Prediction:
+    def case_for(self, inputs: Mapping[str, Array]) -> Case:
+        """Return what is known for some inputs: their sizes count where the model's own leave something open."""
+        if not self.declared.open:
+            return self.declared
+        key = signature(inputs)
+        if key not in self._cases:
+            self._cases = {key: case_of(self.model, self.skeleton, self.known, self.quantise, inputs)}
+        return self._cases[key]
+
+    def _prediction(self, verdict: Any, reason: str, **given: Any) -> Prediction:
+        return Prediction(self.version, verdict, reason, **given)
+
+    def _unpredicted(self, case: Case, missing: dict[str, str]) -> Prediction:
         reason = "; ".join(dict.fromkeys(missing.values()))
-        return Prediction(self.version, "not predicted", reason, {}, self.deviations, self.notes, missing)
+        given = {"deviations": case.deviations, "notes": case.notes, "unpredicted": missing}
+        return self._prediction("not predicted", reason, **given)
 
-    def _runner(self, outputs: list[str]) -> Runner:
-        assert self.made is not None
+    def _runner(self, case: Case, outputs: list[str]) -> Runner:
+        assert case.made is not None
         key = tuple(outputs)
-        if key not in self._runners:
-            self._runners[key] = Runner(self.made.graph, outputs, self.threads)
-        return self._runners[key]
+        if key not in case.runners:
+            case.runners[key] = Runner(case.made.graph, outputs, self.threads)
+        return case.runners[key]
 
-    def _ordered(self, deviations: list[Deviation]) -> list[Deviation]:
-        """Return deviations in the order in which the graph makes their outputs."""
-        assert self.made is not None
-        order = {name: at for at, step in enumerate(self.made.graph.steps) for name in step.outputs}
-        return sorted(deviations, key=lambda one: order.get(one.output, -1))
+
+def ordered(made: Imported, deviations: list[Deviation]) -> list[Deviation]:
+    """Return deviations in the order in which the graph makes their outputs."""
+    order = {name: at for at, step in enumerate(made.graph.steps) for name in step.outputs}
+    return sorted(deviations, key=lambda one: order.get(one.output, -1))

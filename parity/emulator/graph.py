@@ -209,6 +209,19 @@ class Graph:
             joined = self.op("Or", joined, mask, kind="bool")
         return joined
 
+    def mark(self) -> tuple[int, int, int]:
+        """Return how far it is written, for `forget_since`."""
+        return len(self.steps), len(self.probes), len(self.deviations)
+
+    def forget_since(self, mark: tuple[int, int, int]) -> None:
+        """Take back what was written since a mark."""
+        gone = {name for step in self.steps[mark[0] :] for name in step.outputs}
+        for written, count in zip((self.steps, self.probes, self.deviations), mark, strict=True):
+            del written[count:]
+        self._made = {key: name for key, name in self._made.items() if name not in gone}
+        for name in gone:
+            self.kinds.pop(name, None)
+
     def note(self, text: str) -> None:
         """Count a note."""
         self.notes[text] = self.notes.get(text, 0) + 1

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from converters import onnx_file
-from converters.facts import Facts, facts
+from converters.facts import Facts
 from converters.fusions import contract_patterns
 from converters.fusions.importing import imported
 from converters.fusions.layers import Layer
-from converters.onnx_file import type_name
+from converters.onnx_file import Skeleton, type_name
 from converters.scan.graphs import sorted_order
 from converters.scan.model import opset_of
 from converters.scan.operators import label_of
@@ -29,6 +28,9 @@ from parity.emulator.weights import Weights
 
 if TYPE_CHECKING:
     import onnx
+
+
+CONSTANTS = ("Constant", "ConstantOfShape")
 
 
 @dataclass
@@ -46,15 +48,18 @@ class Imported:
     inputs: dict[str, tuple[int, tuple[int | str | None, ...] | None]] = field(default_factory=dict)
 
 
-def import_model(path: Path, version: str) -> Imported:
+def import_model(path: Path, skeleton: Skeleton, known: Facts, found: Mapping[str, frozenset[str]]) -> Imported:
     """Import a file as a version of Sentis does.
 
+    Args:
+        path: the file.
+        skeleton: what was read of it.
+        known: the facts of the version.
+        found: label of a node to the ids that the scanner found there.
+
     Raises:
-        StageError: unreadable, or a version without facts.
         Throws: the import fails.
     """
-    known = facts(version)
-    skeleton = onnx_file.read_skeleton(path)
     model = skeleton.model
     opset = opset_of(model)
     view = view_of(model, known, opset)
@@ -69,7 +74,7 @@ def import_model(path: Path, version: str) -> Imported:
     order = sorted_order(model.graph)
     if order is None:
         raise Throws("the nodes read each other in a circle")
-    walk = _Walk(made, view, known, opset, weights, fused_layers(model, known))
+    walk = _Walk(made, view, known, opset, weights, fused_layers(model, known), found)
     for index in order:
         walk.add(model.graph.node[index])
     for value in model.graph.output:
@@ -123,6 +128,7 @@ class _Walk:
     opset: int
     weights: Weights
     fused: Mapping[str, tuple[Layer, dict[str, str]]]
+    found: Mapping[str, frozenset[str]]
 
     def add(self, node: onnx.NodeProto) -> None:
         """Write what stands for one node; an output that cannot be predicted is left out with the reason."""
@@ -136,12 +142,11 @@ class _Walk:
         for name in filter(None, given.inputs):
             if name in graph.held:
                 graph.readers.setdefault(name, []).append((given.op, given.label))
-        before = len(graph.steps), len(graph.probes), len(graph.deviations)
+        mark = graph.mark()
         try:
             form_of(given.op)(given)
         except Unknown as reason:
-            for written, count in zip((graph.steps, graph.probes, graph.deviations), before, strict=True):
-                del written[count:]
+            graph.forget_since(mark)
             self._leave(given, str(reason))
 
     def _leave(self, node: Node, reason: str) -> None:
@@ -150,17 +155,16 @@ class _Walk:
             self.made.unpredicted[name] = reason
 
     def _node(self, node: onnx.NodeProto) -> Node:
-        rest = (self.opset, self.made.graph, self.known, self.view.dims)
+        label = label_of(node)
+        first = next((value.name for value in self.view.graph.input), "")
+        found = self.found.get(label, frozenset())
+        rest = (self.opset, self.made.graph, self.known, self.view.dims, found, first)
         if node.output and node.output[0] in self.fused:
             layer, named = self.fused[node.output[0]]
             attributes = dict(layer.literals) | {"fused": True}
-            return Node(layer.op, label_of(node), list(named.values()), list(node.output), attributes, *rest)
-        if node.op_type == "Constant" or node.op_type == "ConstantOfShape":
-            attributes = self._constants(node)
-        else:
-            attributes = self._attributes(node)
-        first = next((tensor.name for tensor in self.view.graph.input), "")
-        return Node(node.op_type, label_of(node), list(node.input), list(node.output), attributes, *rest, first)
+            return Node(layer.op, label, list(named.values()), list(node.output), attributes, *rest)
+        attributes = self._constants(node) if node.op_type in CONSTANTS else self._attributes(node)
+        return Node(node.op_type, label, list(node.input), list(node.output), attributes, *rest)
 
     def _attributes(self, node: onnx.NodeProto) -> dict[str, Any]:
         """Return what the importer reads at this opset, unknown modes replaced."""

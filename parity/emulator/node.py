@@ -28,7 +28,7 @@ class Node:
         graph: what is written to.
         known: the facts of the version.
         shapes: tensor name to sizes, None for an unknown one; as far as onnx infers them.
-        unsigned: names whose ONNX type is an unsigned integer.
+        found: ids that the scanner found at this node.
         first: the model's tensor number 0, which window operators read.
     """
 
@@ -41,6 +41,7 @@ class Node:
     graph: Graph
     known: Facts
     shapes: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
+    found: frozenset[str] = frozenset()
     first: str = ""
 
     # what it has

@@ -16,8 +16,8 @@ from parity.emulator.prediction import Unknown
 
 How = Literal["identical", "emulated", "not emulated"]
 MODULES = (
-    "activations", "binary", "convolution", "indexing", "logic", "matrices", "maths", "normalisation",
-    "pooling", "reductions", "shapes", "types",
+    "activations", "binary", "convolution", "detection", "indexing", "logic", "maths", "matrices", "normalisation",
+    "pooling", "randoms", "recurrent", "reductions", "resize", "shapes", "signal", "sorting", "types",
 )  # fmt: skip
 
 

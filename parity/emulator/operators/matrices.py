@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parity.emulator.node import Node
 from parity.emulator.operators import form
-from parity.emulator.prediction import Throws
+from parity.emulator.prediction import Throws, Unknown
 
 MOST_OPERANDS = 8
 
@@ -12,6 +12,8 @@ MOST_OPERANDS = 8
 @form("MatMul", how="identical", says="numpy's rules, float32 sums")
 def matmul(n: Node) -> None:
     n.floats(0, 1)
+    if "MATMUL.CONST_RANK3_ADD" in n.found:
+        raise Unknown(f"MatMul {n.label!r}: suspected to become a Dense that takes its weight as rank 2")
     n.same()
 
 

@@ -52,6 +52,9 @@ def cast_to(n: Node, kind: str) -> None:
     if n.kind() == kind:
         n.put("Identity", x)
     elif kind == "int":
+        if "CAST.FOLD_ROUNDING" in n.found:
+            broken = g.op("Not", g.op("Equal", g.op("Floor", x), x, kind="bool"))
+            n.unknown_if(broken, "in shape arithmetic the import rounds to even where the run time truncates")
         g.cast(to_int(g, n, x), "int", n.y())
     else:
         g.cast(x, "float", n.y())
