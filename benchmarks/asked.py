@@ -21,7 +21,7 @@ class Asked:
         model: a catalogue name, a directory or a hub id; None takes each benchmark's own default.
         runs: counted runs after the warm-up; None takes each benchmark's own default.
         rows: training rows in a step, or rows to prepare; None takes each benchmark's own default.
-        run: a run folder, for `demo` and `parity`.
+        run: a run folder, for `demo`, `parity` and `emulator`.
         full: train: the whole table; export: all layers; bridge: the whole curve.
         case: train: one case only.
         out: train: where JSON and picture go.

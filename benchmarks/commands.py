@@ -21,6 +21,7 @@ ALL = (
     "bridge",
     "export",
     "parity",
+    "emulator",
 )  # `demo` joins where a run folder is given
 
 
@@ -59,14 +60,15 @@ def bench(
 ) -> None:
     """Measure what the work costs, each contender in its own process; a missed budget is exit 3.
 
-    RUN is a finished run folder: parity measures it, demo holds it against the budgets of time, memory and quality.
+    RUN is a finished run folder: parity and emulator measure it, demo holds it against its budgets of time, memory and
+    quality.
     """
     from benchmarks.asked import Asked
     from benchmarks.result import Bench, all_misses
     from parity.runners.onnx_decoder import usable_cores
     from weights_bridge.run_folder import versions
 
-    if run is not None and what not in ("demo", "parity", "all"):
+    if run is not None and what not in ("demo", "parity", "emulator", "all"):
         raise click.UsageError(f"{what} takes no run folder")
     asked = Asked(model, runs, rows, run, full, case, out, output.story)
     names = [*ALL, *(["demo"] if run else [])] if what == "all" else [what]

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
+from emulator_cases import own_cases
 
 from converters.facts import facts
 from converters.ort_session import open_session
@@ -49,8 +50,11 @@ def cases(ops: Sequence[str] = ()) -> Iterator[tuple[str, onnx.ModelProto, list[
         if not named <= set(known) or (ops and not named & set(ops)):
             continue
         inputs, outputs = case.data_sets[0]
-        if all(isinstance(array, np.ndarray) for array in (*inputs, *outputs)):
-            yield case.name, case.model, list(inputs), list(outputs)
+        if all(isinstance(array, np.ndarray | np.generic) for array in (*inputs, *outputs)):
+            yield case.name, case.model, list(map(np.asarray, inputs)), list(map(np.asarray, outputs))
+    for name, model, inputs, outputs in own_cases():
+        if not ops or {node.op_type for node in model.graph.node} & set(ops):
+            yield name, model, inputs, outputs
 
 
 def run(model: onnx.ModelProto, inputs: Sequence[np.ndarray], folder: Path, version: str = SENTIS) -> Prediction:
@@ -106,33 +110,61 @@ def equal(found: Prediction, name: str, wanted: np.ndarray) -> bool:
     return bool(np.allclose(got, reference, rtol=HALF_RTOL if half else RTOL, atol=ATOL, equal_nan=True))
 
 
-def verdicts(ops: Sequence[str] = ()) -> dict[str, str]:
-    """Return each case's verdict."""
+def verdicts(ops: Sequence[str] = ()) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
+    """Return each case's verdict, and per operator its counts and the attributes that a case with equal outputs has."""
+    found: dict[str, str] = {}
+    rows: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        return {name: verdict(model, i, o, Path(folder)) for name, model, i, o in cases(ops)}
+        for name, model, inputs, outputs in cases(ops):
+            told = found[name] = verdict(model, inputs, outputs, Path(folder))
+            for node in model.graph.node:
+                row = rows.setdefault(node.op_type, {"cases": {}, "attributes": set(), "alone": 0})
+                row["cases"][name] = told.split(" ")[0].rstrip(":")
+                if told.startswith("equal"):
+                    row["attributes"] |= {attribute.name for attribute in node.attribute}
+                    row["alone"] += len(model.graph.node) == 1
+    return found, rows
+
+
+def as_rows(rows: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the table per operator as the golden file holds it."""
+    table = {}
+    for op, row in sorted(rows.items()):
+        counts: dict[str, int] = {}
+        for told in row["cases"].values():
+            counts[told] = counts.get(told, 0) + 1
+        table[op] = dict(sorted(counts.items())) | {"alone": row["alone"], "attributes": sorted(row["attributes"])}
+    return table
 
 
 def main() -> None:
     """Write the golden file, and print counts; operators given as arguments are only tried and printed."""
-    found = verdicts(sys.argv[1:])
+    found, rows = verdicts(sys.argv[1:])
     groups: dict[str, list[str]] = {}
     for name, told in sorted(found.items()):
         groups.setdefault(told, []).append(name)
     if not sys.argv[1:]:
-        passport = {
-            "script": "python tests/emulator_corpus.py",
-            "onnx": onnx.__version__,
-            "onnxruntime": onnxruntime.__version__,
-            "sentis": SENTIS,
-            "date": datetime.now(UTC).date().isoformat(),
-            "cases": len(found),
-        }
-        lines = [f"{json.dumps(told)}: {json.dumps(' '.join(names))}" for told, names in sorted(groups.items())]
-        text = f'{{\n"passport": {json.dumps(passport)},\n"verdicts": {{\n' + ",\n".join(lines) + "\n}}\n"
-        GOLDEN.parent.mkdir(exist_ok=True)
-        GOLDEN.write_text(text, encoding="utf-8")
+        write_golden(groups, as_rows(rows))
     for told, names in sorted(groups.items()):
         print(f"{told}: {len(names)}" + (f" ({' '.join(names[:6])})" if told != "equal" else ""))
+
+
+def write_golden(groups: dict[str, list[str]], table: dict[str, dict[str, Any]]) -> None:
+    """Write what was found, with its passport."""
+    passport = {
+        "script": "python tests/emulator_corpus.py",
+        "onnx": onnx.__version__,
+        "onnxruntime": onnxruntime.__version__,
+        "sentis": SENTIS,
+        "date": datetime.now(UTC).date().isoformat(),
+        "cases": sum(map(len, groups.values())),
+    }
+    told = [f"{json.dumps(told)}: {json.dumps(' '.join(names))}" for told, names in sorted(groups.items())]
+    operators = [f"{json.dumps(op)}: {json.dumps(row)}" for op, row in table.items()]
+    text = f'{{\n"passport": {json.dumps(passport)},\n"verdicts": {{\n' + ",\n".join(told)
+    text += '\n},\n"operators": {\n' + ",\n".join(operators) + "\n}}\n"
+    GOLDEN.parent.mkdir(exist_ok=True)
+    GOLDEN.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
