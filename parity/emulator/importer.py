@@ -158,7 +158,7 @@ class _Walk:
         label = label_of(node)
         first = next((value.name for value in self.view.graph.input), "")
         found = self.found.get(label, frozenset())
-        rest = (self.opset, self.made.graph, self.known, self.view.dims, found, first)
+        rest = (self.opset, self.made.graph, self.known, self.view.dims, found, first, self.view.types)
         if node.output and node.output[0] in self.fused:
             layer, named = self.fused[node.output[0]]
             attributes = dict(layer.literals) | {"fused": True}

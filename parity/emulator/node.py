@@ -30,6 +30,7 @@ class Node:
         shapes: tensor name to sizes, None for an unknown one; as far as onnx infers them.
         found: ids that the scanner found at this node.
         first: the model's tensor number 0, which window operators read.
+        types: tensor name to ONNX element type, as far as onnx infers them.
     """
 
     op: str
@@ -43,6 +44,7 @@ class Node:
     shapes: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
     found: frozenset[str] = frozenset()
     first: str = ""
+    types: Mapping[str, int] = field(default_factory=dict)
 
     # what it has
 

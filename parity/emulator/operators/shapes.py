@@ -175,9 +175,9 @@ def padded(x: np.ndarray, pads: np.ndarray, value: float, axes: np.ndarray | Non
         length = x.shape[axis]
         index = np.arange(-before, length + after)
         if mode == "reflect":
-            index = np.where(index < 0, -index, index)
-            index = np.where(index >= length, 2 * (length - 1) - index, index)
-            index = np.clip(index, 0, length - 1)  # no second reflection
+            beyond = index >= length  # one reflection at most, what it leaves outside stops at the end
+            index = np.where(index < 0, -index, np.where(beyond, 2 * (length - 1) - index, index))
+            index = np.clip(index, 0, length - 1)
         elif mode == "edge":
             index = np.clip(index, 0, length - 1)
         elif mode == "wrap":

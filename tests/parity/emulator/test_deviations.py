@@ -1,0 +1,118 @@
+"""Each silent deviation shows on a made input, says its rule, and is cured by the pass of `fix` that claims it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from emulator_deviations import NO_PASS, NOT_CURED, NOT_SHOWN, SHOWN, Shown
+from onnx import helper, numpy_helper
+
+from converters.facts import facts, versions
+from converters.passes import PASSES
+from converters.passes.base import Context
+from converters.scan import scan
+from parity.emulator import Prediction, predict
+from parity.emulator.node import as_kind
+from parity.runners.sentis import onnx_outputs
+from weights_bridge.errors import StageError
+
+SILENT = ("silent_deviation", "import_warning")
+
+
+def rules_that_deviate() -> set[str]:
+    """Return the ids of all rules by which a model imports and computes something else, in any version."""
+    import json
+    from importlib import resources
+
+    found: set[str] = set()
+    for version in versions():
+        data = json.loads(resources.files("converters").joinpath("sentis", f"{version}.json").read_text("utf-8"))
+        for row in (*data.get("rules", ()), *data.get("rules_added", ())):
+            if row["effect"] in SILENT:
+                found |= {row["id"].replace("{OP}", op.upper()) for op in row["ops"]}
+        found |= {row["id"] for row in data.get("model_rules", ()) if row["severity"] == "deviation"}
+    return found
+
+
+def test_every_rule_is_shown_or_has_its_reason():
+    wanted = rules_that_deviate()
+    assert len(wanted) >= 88
+    assert set(SHOWN) | set(NOT_SHOWN) == wanted
+    assert not set(SHOWN) & set(NOT_SHOWN)
+    assert all(len(why) > 20 for why in NOT_SHOWN.values())
+
+
+def written(case: Shown, folder: Path) -> Path:
+    """Write a case's model."""
+    held = [numpy_helper.from_array(array, name) for name, array in case.constants.items()]
+    given = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in case.inputs.items()
+    ]
+    graph = helper.make_graph(case.nodes, "made", given, [onnx.ValueInfoProto(name="y")], held)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", case.opset)], ir_version=8)
+    if any(one.domain for one in case.nodes):
+        model.opset_import.add(domain="com.microsoft", version=1)
+    if case.beside is not None:
+        case.beside(model, folder)
+    path = folder / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def reference_of(case: Shown, path: Path) -> np.ndarray:
+    """Return what ONNX says, as Sentis would hold it."""
+    if case.reference is not None:
+        return as_kind(np.asarray(case.reference))
+    return onnx_outputs(path, case.inputs)["y"]
+
+
+def close(found: Prediction, wanted: np.ndarray) -> bool:
+    """Tell whether a prediction is what ONNX says, up to rounding."""
+    got = found.outputs.get("y")
+    if got is None or got.shape != wanted.shape:
+        return False
+    if got.dtype.kind == wanted.dtype.kind == "i":
+        return bool((got == wanted).all())
+    return bool(np.allclose(got, wanted, rtol=3e-5, atol=3e-6, equal_nan=True))
+
+
+@pytest.mark.parametrize("rule", sorted(SHOWN))
+def test_the_deviation_shows_and_says_its_rule(rule: str, tmp_path: Path):
+    case = SHOWN[rule]
+    path = written(case, tmp_path)
+    found = predict(path, case.inputs, case.version)
+    assert found.verdict == "predicted", found.reason
+    assert not close(found, reference_of(case, path))
+    told = {one.rule for one in found.deviations}
+    assert rule in told or (rule == "CAST.FP16" and any("half precision" in note for note in found.notes))
+    source = facts(case.version).rules[rule]
+    for one in found.deviations:
+        assert one.source and one.confidence
+        assert one.rule != rule or ("not verified" in one.confidence) != source.verified
+
+
+@pytest.mark.parametrize("rule", sorted(set(SHOWN)))
+def test_the_pass_that_claims_it_cures_it(rule: str, tmp_path: Path):
+    case = SHOWN[rule]
+    path = written(case, tmp_path)
+    wanted = reference_of(case, path)
+    names = [name for one in scan(path, case.version, notes=True) if one.id == rule for name in one.passes]
+    assert bool(names) != (rule in NO_PASS), f"passes: {names}"
+    if not names:
+        return
+    model = onnx.load(str(path), load_external_data=False)
+    for name in dict.fromkeys(names):
+        PASSES[name].run(model, Context(tmp_path, case.version, growth_bytes=1 << 24))
+    fixed = tmp_path / "fixed.onnx"
+    fixed.write_bytes(model.SerializeToString())
+    given = {value.name: case.inputs[value.name] for value in model.graph.input if value.name in case.inputs}
+    try:
+        found = predict(fixed, given, case.version)
+    except StageError as error:
+        raise AssertionError(error.message) from None
+    assert found.verdict == "predicted", found.reason
+    assert close(found, wanted) != (rule in NOT_CURED)
