@@ -17,6 +17,7 @@ import cli
 from converters import families
 from converters.passes import page as passes_page
 from converters.scan import rules_page
+from parity.emulator import page as emulator_page
 from parity.report import verdict_rows
 from weights_bridge.files import read_json
 
@@ -24,6 +25,8 @@ README = Path(__file__).resolve().parent.parent / "README.md"
 PICTURE = README.parent / "docs" / "demo-run.png"
 RULES = README.parent / "docs" / "sentis-rules.md"
 PASSES = README.parent / "docs" / "passes.md"
+EMULATOR = README.parent / "docs" / "sentis-emulator.md"
+CASES = README.parent / "tests" / "parity" / "emulator" / "goldens" / "onnx_backend.json"
 PLOTS = ("loss.png", "error_by_layer.png")
 PICTURE_WIDTH = 1800  # pixels, both plots
 WIDTH = "80"  # click wraps at the terminal's width
@@ -41,6 +44,7 @@ def main(run: Path | None = None) -> None:
     print("README.md:", "up to date" if new == text else "blocks renewed")
     RULES.write_text(rules_page.page(), encoding="utf-8")
     PASSES.write_text(passes_page.page(), encoding="utf-8")
+    EMULATOR.write_text(emulator_page.page(read_json(CASES)), encoding="utf-8")
 
 
 def renewed(text: str) -> str:
