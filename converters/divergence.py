@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -144,13 +144,34 @@ def first_divergence(
     Raises:
         StageError: ONNX Runtime cannot run one of them.
     """
-    shared = shared_tensors(_graph_of(before), _graph_of(after))
+    given_after = inputs if inputs_after is None else inputs_after
+    return search(
+        shared_tensors(_graph_of(before), _graph_of(after)),
+        lambda names: values_of(before, names, inputs),
+        lambda names: values_of(after, names, given_after),
+        budget_db,
+    )
+
+
+def search(
+    shared: Sequence[tuple[str, onnx.NodeProto]],
+    wanted_of: Callable[[list[str]], Mapping[str, Array]],
+    found_of: Callable[[list[str]], Mapping[str, Array]],
+    budget_db: float,
+) -> Divergence | None:
+    """Return the first of some tensors whose values on two sides differ, None where all agree.
+
+    Args:
+        shared: (tensor, the node that makes it), in the order in which they are made.
+        wanted_of: names to values on the side that is right.
+        found_of: names to values on the other side.
+        budget_db: the least PSNR in dB that agrees.
+    """
     low, high, last_good, first_bad = 0, len(shared), "", None
     while low < high:
         chosen = _spaced(low, high)
         names = [shared[at][0] for at in chosen]
-        wanted = values_of(before, names, inputs)
-        found = values_of(after, names, inputs if inputs_after is None else inputs_after)
+        wanted, found = wanted_of(names), found_of(names)
         for at, name in zip(chosen, names, strict=True):
             result = _compared(name, wanted[name], found[name], budget_db)
             if not result.passed:

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
+from converters import divergence
+from converters.divergence import Divergence
 from parity.emulator.emulation import Emulation
 from parity.emulator.node import as_kind
 from parity.emulator.prediction import Deviation, Prediction
+from parity.emulator.running import Runner, fed, needed_values
 from weights_bridge.compare import Array, GateResult, compare
 
 
@@ -61,6 +64,37 @@ def predicted_edge_b(model: Path, inputs: Mapping[str, Array], budget_db: float,
     return EdgeB(prediction, wanted, results, starts)
 
 
+def first_divergence(
+    model: Path, inputs: Mapping[str, Array], budget_db: float, version: str = "2.6"
+) -> Divergence | None:
+    """Return the first tensor of a model that Sentis is predicted to compute otherwise than ONNX Runtime.
+
+    Inner tensors are compared, as many in one run as a bisection needs; None where all agree.
+
+    Raises:
+        StageError: the file is unreadable, or ONNX Runtime refuses it.
+    """
+    given = {name: np.asarray(array) for name, array in inputs.items()}
+    emulation = Emulation(model, version)
+    made = emulation.case_for(given).made
+    if made is None:
+        return None
+    nodes = emulation.skeleton.model.graph.node
+    shared = [(name, node) for node in nodes for name in node.output if name in made.graph.kinds]
+
+    def wanted_of(names: list[str]) -> dict[str, Array]:
+        found = divergence.values_of(model, names, given)
+        return {name: as_kind(np.asarray(array)) for name, array in found.items()}
+
+    def found_of(names: list[str]) -> dict[str, Array]:
+        graph = made.graph
+        held = {name: graph.held[name] for name in names if name in graph.held}
+        computed = [name for name in names if name not in held]
+        return held | Runner(graph, computed).run(fed(graph, given))[0] if computed else held
+
+    return divergence.search(shared, wanted_of, found_of, budget_db)
+
+
 def _same(reference: Array, found: Array) -> bool:
     return bool(np.array_equal(reference, found, equal_nan=True))
 
@@ -81,8 +115,6 @@ def onnx_outputs(model: Path, inputs: Mapping[str, Array]) -> dict[str, Array]:
 
 def on_the_way(emulation: Emulation, output: str, deviations: list[Deviation]) -> list[Deviation]:
     """Return the deviations that an output depends on, in the order of the graph."""
-    from parity.emulator.running import needed_values
-
     if emulation.made is None:
         return []
     graph = emulation.made.graph
