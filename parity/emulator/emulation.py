@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,7 +15,10 @@ from parity.emulator.importer import Imported
 from parity.emulator.prediction import Deviation, Prediction, Throws, Unknown
 from parity.emulator.running import Runner, fed
 from weights_bridge.compare import Array
-from weights_bridge.errors import unknown_name
+from weights_bridge.errors import all_at_once, unknown_name
+
+if TYPE_CHECKING:
+    import onnx
 
 
 class Emulation:
@@ -53,6 +56,7 @@ class Emulation:
             if name not in self.names:
                 raise unknown_name("output", name, self.names)
         given = {name: np.asarray(array) for name, array in inputs.items()}
+        check_sizes(self.skeleton.model.graph, given)
         case = self.case_for(given)
         if case.made is None:
             return self._prediction(case.verdict, case.reason, notes=case.notes)
@@ -101,6 +105,28 @@ class Emulation:
         if key not in case.runners:
             case.runners[key] = Runner(case.made.graph, outputs, self.threads)
         return case.runners[key]
+
+
+def check_sizes(graph: onnx.GraphProto, given: Mapping[str, Array]) -> None:
+    """Refuse arrays whose sizes are not the declared ones, as Unity's assertions do.
+
+    Raises:
+        StageError: all of them.
+    """
+    faults = []
+    for value in graph.input:
+        array, tensor = given.get(value.name), value.type.tensor_type
+        if array is None or not tensor.HasField("shape"):
+            continue
+        sizes = [dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim]
+        fits = len(sizes) == array.ndim and all(
+            size is None or size < 0 or size == found for size, found in zip(sizes, array.shape, strict=True)
+        )
+        if not fits:
+            wanted = ", ".join("?" if size is None else str(size) for size in sizes)
+            faults.append(f"{value.name}: found ({', '.join(map(str, array.shape))}), wanted ({wanted})")
+    if faults:
+        raise all_at_once("inputs do not have the declared sizes:", faults, hint="give arrays of the model's sizes")
 
 
 def ordered(made: Imported, deviations: list[Deviation]) -> list[Deviation]:

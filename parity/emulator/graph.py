@@ -1,7 +1,7 @@
 """The graph that ONNX Runtime runs in Sentis' place: ONNX nodes at one opset, and steps in numpy between them.
 
-A tensor of Sentis is float32 or int32. Here every value has one of these types by its kind, `float` or `int`; `bool`
-and `long` (int64) exist only between the nodes of one operator, where ONNX wants a condition or a shape.
+A tensor of Sentis is float32 or int32. Here every value has one of these types by its kind, `float` or `int`; `bool`,
+`byte` (uint8) and `long` (int64) exist only between the nodes of one operator, where ONNX wants a condition or a shape.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import onnx
 
 OPSET, IR_VERSION = 20, 10  # what the graph is written in, whatever the model's own opset
-ELEMENTS = {"float": 1, "int": 6, "long": 7, "bool": 9}  # kind to ONNX element type
-DTYPES = {"float": np.float32, "int": np.int32, "long": np.int64, "bool": np.bool_}
+ELEMENTS = {"float": 1, "int": 6, "long": 7, "bool": 9, "byte": 2}  # kind to ONNX element type
+DTYPES = {"float": np.float32, "int": np.int32, "long": np.int64, "bool": np.bool_, "byte": np.uint8}
 FLT_MAX = float(np.finfo(np.float32).max)
 
 
@@ -198,9 +198,7 @@ class Graph:
 
     def any(self, mask: str) -> str:
         """Return whether a bool is true anywhere, of rank 0."""
-        flat = self.op("Reshape", self.cast(mask, "int"), self.const([-1], "long"))
-        padded = self.op("Concat", flat, self.const([0], "int"), axis=0)  # nothing of nothing is true
-        return self._cast(self.op("ReduceMax", padded, keepdims=0), "bool", "")
+        return self._cast(self.op("ReduceMax", self.cast(mask, "byte"), keepdims=0), "bool", "")
 
     def either(self, *masks: str) -> str:
         """Return where one of some bools is true."""

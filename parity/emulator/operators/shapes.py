@@ -112,16 +112,35 @@ def trilu(n: Node) -> None:
 
 @form("DepthToSpace", how="identical", says="DCR, any other mode is CRD", where="importer")
 def depth_to_space(n: Node) -> None:
-    mode = n.attributes.get("mode", "DCR")
-    turned = n.graph.cast(n.x(), "float")
-    found = n.graph.op("DepthToSpace", turned, blocksize=int(n.attributes["blocksize"]), mode=mode)
-    n.graph.cast(found, n.kind(), n.y())
+    b, mode = int(n.attributes["blocksize"]), n.attributes.get("mode", "DCR")
+    if n.kind() == "float":
+        n.put("DepthToSpace", n.x(), blocksize=b, mode=mode)
+        return
+
+    def run(x: np.ndarray) -> list[np.ndarray]:  # ONNX Runtime has no form for integers
+        rows, channels, height, width = x.shape
+        parts, order = ((b, b, channels // b**2), (0, 3, 4, 1, 5, 2))
+        if mode != "DCR":
+            parts, order = ((channels // b**2, b, b), (0, 1, 4, 2, 5, 3))
+        split = x.reshape(rows, *parts, height, width).transpose(order)
+        return [split.reshape(rows, channels // b**2, height * b, width * b)]
+
+    n.numpy(run, [n.x()], "int")
 
 
 @form("SpaceToDepth", how="identical", says="as ONNX, in the order DCR")
 def space_to_depth(n: Node) -> None:
-    found = n.graph.op("SpaceToDepth", n.graph.cast(n.x(), "float"), blocksize=int(n.attributes["blocksize"]))
-    n.graph.cast(found, n.kind(), n.y())
+    b = int(n.attributes["blocksize"])
+    if n.kind() == "float":
+        n.put("SpaceToDepth", n.x(), blocksize=b)
+        return
+
+    def run(x: np.ndarray) -> list[np.ndarray]:
+        rows, channels, height, width = x.shape
+        split = x.reshape(rows, channels, height // b, b, width // b, b).transpose(0, 3, 5, 1, 2, 4)
+        return [split.reshape(rows, channels * b * b, height // b, width // b)]
+
+    n.numpy(run, [n.x()], "int")
 
 
 @form("Range", says="start + i·delta; the length is computed in float32")

@@ -200,6 +200,15 @@ def test_a_reflection_stops_at_the_end_of_the_axis():
     np.testing.assert_array_equal(padded(x, np.array([0, 0, 0, 4]), 0, None, "reflect"), [[1, 2, 3, 2, 1, 1, 1]])
 
 
+@pytest.mark.parametrize(("op", "given"), [("DepthToSpace", {"mode": "DCR"}), ("DepthToSpace", {"mode": "CRD"}),
+                                           ("SpaceToDepth", {})])  # fmt: skip
+def test_integers_move_between_depth_and_space_as_floats_do(one: One, op: str, given: dict[str, str]):
+    x = np.arange(8 * 4 * 6, dtype=np.int32).reshape(1, 8, 4, 6)
+    floats = one(op, x.astype(np.float32), blocksize=2, **given).outputs["y"]
+    found = one(op, x + 2**25, blocksize=2, **given).outputs["y"]
+    np.testing.assert_array_equal(found, floats.astype(np.int32) + 2**25)
+
+
 def test_an_uneven_split_has_a_smaller_last_part(made: Made):
     model = made([node("Split", ["x"], ["a", "y"], axis=0)], {"x": (1, [5])}, ["y"], opset=13)
     np.testing.assert_array_equal(predict(model, {"x": f(1, 2, 3, 4, 5)}).outputs["y"], f(4, 5))

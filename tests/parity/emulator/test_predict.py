@@ -88,6 +88,8 @@ def test_wrong_names_are_the_users_mistake(made: Made) -> None:
     model = made([node("Abs", ["x"], ["y"])], {"x": (1, [2])}, ["y"])
     with pytest.raises(StageError, match="missing: x"):
         predict(model, {"z": np.zeros(2, np.float32)})
+    with pytest.raises(StageError, match=r"x: found \(3\), wanted \(2\)"):
+        predict(model, {"x": np.zeros(3, np.float32)})
     with pytest.raises(StageError, match="unknown output"):
         predict(model, {"x": np.zeros(2, np.float32)}, outputs=["q"])
     with pytest.raises(StageError, match="not predicted"):
