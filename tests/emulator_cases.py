@@ -23,7 +23,7 @@ def floats(*shape: int) -> np.ndarray:
 def made(name: str, op: str, opset: int, *arrays: np.ndarray | None, outputs: int = 1, **given: Any) -> Case:
     """Return a case of one node; a missing input is None."""
     names = [f"x{at}" if array is not None else "" for at, array in enumerate(arrays)]
-    inputs = [array for array in arrays if array is not None]
+    inputs = [np.asarray(array) for array in arrays if array is not None]
     infos = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
         for name, array in zip(filter(None, names), inputs, strict=True)
@@ -82,6 +82,13 @@ def _attributes() -> Iterator[Case]:
     yield made("own_topk_9", "TopK", 9, x, outputs=2, k=2, axis=1)
     yield made("own_topk_smallest_positive", "TopK", 11, np.abs(x), np.array([3]), outputs=2, largest=0)
     yield made("own_upsample_7", "Upsample", 7, floats(1, 2, 3, 4), scales=[1.0, 1.0, 2.0, 3.0], mode="nearest")
+    values = np.array([-1.5, 2.5], np.float32)
+    at = np.array([[0, -1], [3, 9]], np.int64)
+    yield made("own_onehot_axis", "OneHot", 13, at, np.array(4, np.int64), values, axis=1)
+    yield made("own_onehot_depth_of_rank_1", "OneHot", 13, at, np.array([5], np.int64), np.array([0, 7], np.int64))
+    window = np.hanning(8).astype(np.float32)
+    step, length = np.array(4, np.int64), np.array(8, np.int64)
+    yield made("own_stft_twosided", "STFT", 17, floats(1, 32, 1), step, window, length, onesided=0)
     yield made("own_trilu_int", "Trilu", 14, np.arange(12, dtype=np.int64).reshape(3, 4), upper=0)
     yield made("own_mod_int", "Mod", 13, np.array([-7, 7, -7], np.int32), np.array([3, -3, 3], np.int32))
     yield made("own_pow_half", "Pow", 13, np.abs(x), np.float32(0.5))

@@ -174,5 +174,5 @@ def fed(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
         array = as_kind(np.asarray(inputs[name]))
         if array.dtype != DTYPES[kind]:
             raise Throws(f"input {name!r} is {kind} in the model, {inputs[name].dtype} was given")
-        found[name] = np.ascontiguousarray(array)
+        found[name] = np.ascontiguousarray(array).reshape(array.shape)  # a scalar stays of rank 0
     return found

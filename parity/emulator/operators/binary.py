@@ -89,6 +89,8 @@ def mod(n: Node) -> None:
         n.put("Identity", rest)
         return
     n.put("Mod", g.op("Add", rest, n.x(1)), n.x(1), fmod=1)
+    what = "((x % y) + y) % y of an infinite y is NaN"
+    n.deviates_if(g.op("IsInf", n.x(1), kind="bool"), "MOD.FLOAT_FMOD0", what)
 
 
 @form("Pow", says="powf; an int base passes through float32 and is truncated; exponents -1, ±0.5, 1, 2 are replaced")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from parity.emulator.node import Node
 from parity.emulator.operators import form
 from parity.emulator.prediction import Throws, Unknown
@@ -41,6 +43,9 @@ def einsum(n: Node) -> None:
         raise Throws(f"Einsum {n.label!r}: {len(n.inputs)} operands, at most {MOST_OPERANDS}")
     if "->" not in equation:
         equation += "->" + implicit(equation)
+    if not all(equation.split("->")[0].split(",")):  # ONNX Runtime has no operands of rank 0
+        n.numpy(lambda *operands: [np.einsum(equation, *operands)], n.inputs)
+        return
     n.put("Einsum", *n.inputs, equation=equation)
 
 

@@ -32,7 +32,10 @@ def reduction(n: Node) -> None:
         _nothing(n)
         return
     inputs = [n.x(), axes] if axes and not empty else [n.x()]
-    _reduced(n, inputs, int(n.attributes.get("keepdims", 1)))
+    given = {"keepdims": int(n.attributes.get("keepdims", 1))}
+    if n.attributes.get("noop_with_empty_axes", 0) and axes and n.value(1) is None:  # they may be empty when it runs
+        given["noop_with_empty_axes"] = 1
+    _reduced(n, inputs, given)
 
 
 def _nothing(n: Node) -> None:
@@ -50,10 +53,10 @@ def _nothing(n: Node) -> None:
         n.put("Identity", x)
 
 
-def _reduced(n: Node, inputs: list[str], keepdims: int) -> None:
+def _reduced(n: Node, inputs: list[str], given: dict[str, int]) -> None:
     g, kind = n.graph, n.kind()
     if kind == "float" and n.op in ("ReduceMax", "ReduceMin"):
-        found = g.op(n.op, *inputs, keepdims=keepdims)
+        found = g.op(n.op, *inputs, **given)
         end, infinite = (-FLT_MAX, -np.inf) if n.op == "ReduceMax" else (FLT_MAX, np.inf)
         ended = g.equal(found, infinite)
         holds = g.op("Greater", g.op("Size", n.x(), kind="long"), g.const(0, "long"), kind="bool")
@@ -63,16 +66,18 @@ def _reduced(n: Node, inputs: list[str], keepdims: int) -> None:
         n.deviates_if(ended, f"{n.op.upper()}.INF", what)
         return
     if n.op == "ReduceMean":
-        found = g.op(n.op, *inputs, keepdims=keepdims)
+        found = g.op(n.op, *inputs, **given)
         holds = g.op("Greater", g.op("Size", n.x(), kind="long"), g.const(0, "long"), kind="bool")
         n.put("Where", holds, found, g.const(0.0), kind=kind)
         return
     if kind == "int" and n.op in ("ReduceL1", "ReduceSumSquare"):  # ONNX Runtime lacks one of them on int32
         x = inputs[0]
         part = g.op("Abs", x) if n.op == "ReduceL1" else g.op("Mul", x, x)
-        n.put("ReduceSum", part, *inputs[1:], keepdims=keepdims)
+        n.put("ReduceSum", part, *inputs[1:], **given)
         return
-    n.put(n.op, *inputs, keepdims=keepdims)
+    n.put(n.op, *inputs, **given)
+    if n.op in ("ReduceMax", "ReduceMin"):
+        n.unknown_if(g.equal(g.op("Size", n.x(), kind="long"), 0), "what a reduction over no integers gives")
 
 
 @form("ArgMax", "ArgMin", how="identical", says="the first index wins unless select_last_index; int32")

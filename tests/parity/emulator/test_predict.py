@@ -94,3 +94,9 @@ def test_wrong_names_are_the_users_mistake(made: Made) -> None:
         predict(model, {"x": np.zeros(2, np.float32)}, outputs=["q"])
     with pytest.raises(StageError, match="not predicted"):
         predict(model, {"x": np.zeros(2, np.float32)}, "3.0")
+
+
+def test_a_scalar_input_stays_of_rank_0(made: Made) -> None:
+    model = made([node("Shape", ["x"], ["y"]), node("Identity", ["x"], ["z"])], {"x": (1, [])}, ["y", "z"])
+    found = predict(model, {"x": np.array(3, np.float32)})
+    assert found.outputs["y"].shape == (0,) and found.outputs["z"].shape == ()
