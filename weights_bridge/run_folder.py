@@ -149,10 +149,11 @@ class RunFolder:
             hint = "run the stage that writes them again, or restore the files"
             raise all_at_once(f"stage {name}: files changed since they were recorded:", lines, hint=hint)
         started = time.monotonic()
+        read = self._hashes(inputs)  # before the work: a file that changes meanwhile is not what was read
         stage = Stage(self, name)
         yield stage
         entry = {
-            "inputs": self._hashes(inputs),
+            "inputs": read,
             "outputs": self._hashes(stage.outputs),
             "versions": versions(),
             "seed": seed,

@@ -124,6 +124,15 @@ def test_an_input_reached_through_a_link_is_checked(run: RunFolder) -> None:
     assert [r.where for r in run.altered([run.path("link", "train.jsonl")])] == ["data/train.jsonl"]
 
 
+def test_an_input_that_changes_while_the_stage_runs_is_recorded_as_it_was_read(run: RunFolder) -> None:
+    rows = run.path("data", "train.jsonl")
+    read = sha256_of(rows)
+    with run.stage("train", [rows]):
+        rows.write_text("other")
+    assert run.manifest()["stages"]["train"]["inputs"] == {"data/train.jsonl": read}
+    assert [result.where for result in run.altered()] == ["data/train.jsonl"]
+
+
 def test_a_stage_that_raises_leaves_no_entry(run: RunFolder) -> None:
     before = run.path("manifest.json").read_bytes()
     with pytest.raises(RuntimeError), run.stage("train") as stage:
