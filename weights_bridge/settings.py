@@ -18,12 +18,14 @@ from weights_bridge.files import write_text
 AdapterType = Literal[
     "lora", "rslora", "dora", "dora-rows", "dora-cols", "bora", "lora-xs", "dora-rows-xs", "dora-cols-xs", "bora-xs"
 ]
+SEEDS = 2**63 - 1  # what TOML holds; MLX and numpy take more
+PETABYTE_GIB = 2.0**20
 KINDS = {int: "a whole number", float: "a number", str: "a text"}
 
 
-def at_least(default: Any, least: float) -> Any:
-    """Declare a number with its smallest allowed value."""
-    return field(default=default, metadata={"least": least})
+def at_least(default: Any, least: float, most: float = math.inf) -> Any:
+    """Declare a number with its smallest allowed value, and its greatest where there is one."""
+    return field(default=default, metadata={"least": least, "most": most})
 
 
 def above_zero(default: float, most: float = math.inf) -> Any:
@@ -58,7 +60,7 @@ class DataSettings:
     holdout_share: float = at_least(0.2, 0)  # of a single file's rows; a folder brings its own splits
     valid_share: float = at_least(0.1, 0)
     calibration_share: float = at_least(0.1, 0)
-    seed: int = at_least(42, 0)
+    seed: int = at_least(42, 0, SEEDS)
 
 
 @dataclass
@@ -81,7 +83,7 @@ class AdapterSettings:
 class TrainSettings:
     """How it is trained."""
 
-    epochs: int = at_least(3, 1)
+    epochs: int = at_least(3, 1, 100_000)
     batch_rows: int = at_least(8, 1)  # rows of a micro-batch
     batch_tokens: int = at_least(0, 0)  # tokens of a micro-batch instead of rows; 0: by rows
     buckets: bool = False  # rows of similar length share a micro-batch; where classes differ in length, so do batches
@@ -106,9 +108,9 @@ class TrainSettings:
     save_every: int = at_least(0, 0)  # a checkpoint every so many updates; 0: at the end of each epoch only
     keep_last: int = at_least(0, 0)  # checkpoints to keep beside best; 0 keeps all
     patience: int = at_least(0, 0)  # epochs without a better validation loss after which training ends; 0 is off
-    memory_limit_gib: float = at_least(0.0, 0)  # 0: what the machine has
-    cache_limit_gib: float = at_least(0.0, 0)  # freed arrays MLX may keep for reuse; 0: MLX decides
-    seed: int = at_least(42, 0)
+    memory_limit_gib: float = at_least(0.0, 0, PETABYTE_GIB)  # 0: what the machine has
+    cache_limit_gib: float = at_least(0.0, 0, PETABYTE_GIB)  # freed arrays MLX may keep for reuse; 0: MLX decides
+    seed: int = at_least(42, 0, SEEDS)
 
 
 @dataclass
@@ -128,7 +130,7 @@ class ParitySettings:
 
     fixture_rows: int = at_least(3, 1)  # rendered rows of the training split, the longest among them
     greedy_tokens: int = at_least(32, 1)
-    seed: int = at_least(42, 0)
+    seed: int = at_least(42, 0, SEEDS)
 
 
 @dataclass

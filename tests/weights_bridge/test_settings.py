@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from weights_bridge.errors import StageError
+from weights_bridge.errors import StageError, UsedWronglyError
 from weights_bridge.settings import Settings, resolve
 
 
@@ -195,3 +195,18 @@ def test_a_table_of_patterns_is_read_from_a_file_and_a_flag_and_survives_config_
 )
 def test_a_table_of_ranks_takes_whole_numbers_above_0_only(value: str) -> None:
     assert "a table of pattern to a whole number above 0" in str(refusal(overrides=(f"adapter.rank_pattern={value}",)))
+
+
+@pytest.mark.parametrize(
+    ("override", "wanted"),
+    [
+        ("train.seed=18446744073709551616", "0 or more, at most"),
+        ("data.seed=9223372036854775808", "0 or more, at most"),
+        ("train.epochs=1000000000", "1 or more, at most 100000"),
+        ("train.memory_limit_gib=1e300", "0 or more, at most"),
+        ("train.cache_limit_gib=1e300", "0 or more, at most"),
+    ],
+)
+def test_numbers_that_no_machine_takes_are_refused(override: str, wanted: str) -> None:
+    with pytest.raises(UsedWronglyError, match=wanted):
+        resolve(overrides=(override,))

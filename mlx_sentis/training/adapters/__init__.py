@@ -22,6 +22,7 @@ from mlx_sentis.training.adapters.model import (
     add_adapters,
     module_at,
     quantise,
+    require_targets,
     target_modules,
     train_everything,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "prepare_training",
     "put_on",
     "quantise",
+    "require_targets",
     "save_adapter",
     "settings_of",
     "target_modules",

@@ -15,6 +15,7 @@ from mlx_sentis.training.adapters.targets import choose, table_for
 from mlx_sentis.training.definitions import CausalLM
 from weights_bridge.adapter_kinds import Kind, kind_of
 from weights_bridge.errors import StageError, all_at_once
+from weights_bridge.model_folder import ModelFolder
 from weights_bridge.settings import AdapterSettings
 
 GROUPS = {"mxfp4": 32, "mxfp8": 32, "nvfp4": 16}  # numbers that share a scale, fixed by the mode
@@ -26,12 +27,28 @@ def target_modules(model: CausalLM, targets: list[str], exclude: list[str] | Non
     Raises:
         StageError: a target or an exclude matches nothing.
     """
-    config = model.folder.config
+    return targets_in(model.folder, targets, exclude or [])
+
+
+def require_targets(folder: ModelFolder, settings: AdapterSettings) -> None:
+    """Refuse patterns that match nothing of a model, before its weights are read.
+
+    Raises:
+        StageError: a target, an exclude or a pattern of ranks or alphas matches nothing.
+    """
+    names = targets_in(folder, settings.targets, settings.exclude)
+    ranks_of(settings, names)
+    alphas_of(settings, names)
+
+
+def targets_in(folder: ModelFolder, targets: list[str], exclude: list[str]) -> list[str]:
+    """Return the names that the targets choose in a model directory (see `target_modules`)."""
+    config = folder.config
     head = "not adapted, only the layers are"
     if config["tie_word_embeddings"]:
         head = "tied to the embeddings: what is merged into it would change every token's input too"
     why_not = {"lm_head": head, "embed_tokens": "embeddings are not adapted; train.full=true trains them"}
-    return choose(list(model.folder.architecture.linear_modules(config)), targets, exclude or [], why_not)
+    return choose(list(folder.architecture.linear_modules(config)), targets, exclude, why_not)
 
 
 def add_adapters(model: CausalLM, settings: AdapterSettings, seed: int, *, find_bases: bool = True) -> list[str]:
@@ -157,6 +174,8 @@ def _check_ranks(network: nn.Module, kind: Kind, ranks: dict[str, int]) -> None:
             faults.append(f"{name}: has an adapter already")
         elif kind.fixed_bases and rank > (most := min(_sides(module))):
             faults.append(f"{name}: rank {rank}, but it has {most} singular vectors")
+        elif rank > (most := max(_sides(module))):  # beyond its shorter side a rank is of no use, here it is a slip
+            faults.append(f"{name}: rank {rank}, wanted at most {most}, its longer side")
     if faults:
         hint = "lower adapter.rank, or load the base model again"
         raise all_at_once(f"{kind.name} does not fit:", faults, hint=hint)

@@ -112,7 +112,8 @@ def _matched(known: Sequence[str], patterns: Iterable[str], setting: str) -> tup
     faults = []
     for pattern in patterns:
         try:
-            matched = {name for name in known if _matcher(pattern)(name)}
+            matches = _matcher(pattern, known)
+            matched = {name for name in known if matches(name)}
         except re.error as error:
             faults.append(f"{setting}: {pattern!r} is no regular expression: {error}")
             continue
@@ -124,25 +125,41 @@ def _matched(known: Sequence[str], patterns: Iterable[str], setting: str) -> tup
     return chosen, faults
 
 
-def _matcher(pattern: str) -> Callable[[str], bool]:
+def _matcher(pattern: str, known: Sequence[str]) -> Callable[[str], bool]:
+    """Return f(name) → whether the pattern matches one of the known names."""
     if pattern == ALL:
         return lambda name: True
     if pattern.startswith("re:"):
         expression = re.compile(pattern.removeprefix("re:"))
         return lambda name: expression.fullmatch(name) is not None
-    forms = "|".join(fnmatch.translate(form) for form in _expanded(pattern))
-    expression = re.compile(f"(?:.*\\.)?(?:{forms})", re.DOTALL)
-    return lambda name: expression.match(name) is not None
+    expression = re.compile(f"(?:.*\\.)?{_expression(pattern, known)}", re.DOTALL)
+    return lambda name: expression.fullmatch(name) is not None
 
 
-def _expanded(pattern: str, only_ends: bool = False) -> list[str]:
-    """Return the pattern once for every combination of its ranges' numbers."""
+def _expression(pattern: str, known: Sequence[str]) -> str:
+    """Return a pattern as a regular expression; of a range only the numbers that names have, however long it is."""
+    numbers = sorted({int(number) for name in known for number in re.findall(r"\d+", name)})
+    pieces = RANGE.split(pattern)
+    found = [_translated(pieces[0])]
+    for low, high, rest in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
+        first, last = sorted((int(low), int(high)))
+        inside = "|".join(str(number) for number in numbers if first <= number <= last)
+        found += [f"(?:{inside})" if inside else "(?!)", _translated(rest)]
+    return "".join(found)
+
+
+def _translated(piece: str) -> str:
+    """Return `*` and `?` of a piece as a regular expression without an end of its own."""
+    whole = fnmatch.translate(piece)  # (?s:…)\Z
+    return whole[: whole.rindex(")") + 1]
+
+
+def _ends(pattern: str) -> list[str]:
+    """Return the pattern once for every combination of its ranges' first and last numbers."""
     pieces = RANGE.split(pattern)
     choices: list[list[str]] = [[pieces[0]]]
     for low, high, rest in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
-        first, last = sorted((int(low), int(high)))
-        numbers = sorted({first, last}) if only_ends else range(first, last + 1)
-        choices += [[str(number) for number in numbers], [rest]]
+        choices += [[str(number) for number in sorted({int(low), int(high)})], [rest]]
     return ["".join(combination) for combination in itertools.product(*choices)]
 
 
@@ -150,7 +167,7 @@ def _ends_beyond(pattern: str, known: Sequence[str]) -> list[str]:
     """Return the pattern at the ends of its ranges where nothing matches: a layer limit the model does not have."""
     if pattern.startswith("re:") or not RANGE.search(pattern):
         return []
-    return [form for form in _expanded(pattern, only_ends=True) if not any(map(_matcher(form), known))]
+    return [form for form in _ends(pattern) if not any(map(_matcher(form, known), known))]
 
 
 def _nearest(pattern: str, known: Sequence[str]) -> str:

@@ -62,6 +62,11 @@ def test_a_rank_above_the_number_of_singular_vectors_is_refused_by_name(decoder:
         decoder("llama", "lora-xs", rank=33)
 
 
+def test_a_rank_beyond_the_longer_side_is_refused_by_name_before_it_is_allocated(decoder: Make) -> None:
+    with pytest.raises(StageError, match=r"q_proj: rank 1000000000000, wanted at most \d+, its longer side"):
+        decoder("llama", "lora", rank=10**12)
+
+
 def test_a_second_adapter_on_one_layer_is_refused(decoder: Make) -> None:
     model = decoder("llama", "lora")
     with pytest.raises(StageError, match=r"model\.layers\.0\.mlp\.up_proj: has an adapter already"):

@@ -75,6 +75,11 @@ def test_a_range_beyond_the_model_is_refused(pattern: str, end: str) -> None:
     assert (f"goes beyond the model, nothing matches {end}" if end else "matches no module") in message
 
 
+@pytest.mark.parametrize("pattern", ["layers.[0-99999999999].*", "[0-9999999].[0-9999999].[0-9999999]"])
+def test_a_range_of_any_length_is_answered_at_once(pattern: str) -> None:
+    assert repr(pattern) in refusal([pattern]).message
+
+
 def test_a_part_of_a_name_is_not_a_name() -> None:
     refusal(["proj"])
     refusal(["layers.1"])
