@@ -16,24 +16,45 @@ from weights_bridge.settings import Settings
 
 PROJECT = "mlx-sentis"
 Write = Callable[[dict[str, float], int], object]
+Tracker = tuple[Write, Callable[[], object]]  # takes figures and update; ends its run
 
 
 class Reporter:
-    """Hands the figures of updates and epochs to a tracker.
+    """Hands the figures of updates and epochs to a tracker. One that fails is given up, and training goes on.
 
     Args:
         write: takes name to figure, and the update.
         finish: ends the tracker's run.
+        name: of the tracker.
+        say: hears why it was given up.
     """
 
-    def __init__(self, write: Write, finish: Callable[[], object]) -> None:
-        self.write, self.finish = write, finish
+    def __init__(
+        self,
+        write: Write,
+        finish: Callable[[], object],
+        name: str = "tracker",
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.write, self.finish, self.name, self.say = write, finish, name, say
+        self.failed = False
 
     def receive(self, event: events.Event) -> None:
-        if figures := figures_of(event):
-            self.write(figures, event.step)  # type: ignore[union-attr] - events with figures have a step
-        if isinstance(event, events.ENDS):
-            self.finish()
+        if self.failed:
+            return
+        try:
+            if figures := figures_of(event):
+                self.write(figures, event.step)  # type: ignore[union-attr] - events with figures have a step
+            if isinstance(event, events.ENDS):
+                self.finish()
+        except Exception as error:  # whatever a tracker's network or disk does, it is not the training's
+            self.failed = True
+            self.say(f"--report-to {self.name}: {_said(error)}; training goes on without it")
+
+
+def _said(error: Exception) -> str:
+    """Return an error's first line, with its kind."""
+    return f"{type(error).__name__}: {(str(error).strip() or 'no word').splitlines()[0][:300]}"
 
 
 def figures_of(event: events.Event) -> dict[str, float]:
@@ -71,19 +92,27 @@ def tracker_module(name: str) -> Any:
         raise StageError(f"--report-to {name}: not installed", hint=f"pip install {name}") from None
 
 
-def reporter(name: str, run: Path, settings: Settings) -> Reporter:
+def reporter(name: str, run: Path, settings: Settings, say: Callable[[str], None] = lambda text: None) -> Reporter:
     """Return the sink of a tracker.
 
     Args:
         name: `wandb`, `trackio` or `tensorboard`.
         run: the run folder; its name is the run's name there.
         settings: told to the tracker.
+        say: hears of a tracker that fails while training goes on.
 
     Raises:
-        StageError: the tracker is not installed, with the command that does.
+        StageError: the tracker is not installed, with the command that does; or it does not start.
     """
     module = tracker_module(name)
-    return {"wandb": _wandb, "trackio": _trackio, "tensorboard": _tensorboard}[name](module, run, asdict(settings))
+    try:
+        write, finish = {"wandb": _wandb, "trackio": _trackio, "tensorboard": _tensorboard}[name](
+            module, run, asdict(settings)
+        )
+    except Exception as error:
+        hint = f"see {name}'s own messages above, or train without --report-to {name}"
+        raise StageError(f"--report-to {name}: does not start: {_said(error)}", hint=hint) from None
+    return Reporter(write, finish, name, say)
 
 
 def _quietly(call: Callable[..., Any], *words: Any, **named: Any) -> Any:
@@ -92,17 +121,17 @@ def _quietly(call: Callable[..., Any], *words: Any, **named: Any) -> Any:
         return call(*words, **named)
 
 
-def _wandb(wandb: Any, run: Path, config: dict[str, Any]) -> Reporter:
+def _wandb(wandb: Any, run: Path, config: dict[str, Any]) -> Tracker:
     opened = wandb.init(project=PROJECT, name=run.resolve().name, dir=str(run), config=config)
-    return Reporter(lambda figures, step: opened.log(figures, step=step), opened.finish)
+    return lambda figures, step: opened.log(figures, step=step), opened.finish
 
 
-def _trackio(trackio: Any, run: Path, config: dict[str, Any]) -> Reporter:
+def _trackio(trackio: Any, run: Path, config: dict[str, Any]) -> Tracker:
     _quietly(trackio.init, project=PROJECT, name=run.resolve().name, config=config)
-    return Reporter(lambda figures, step: trackio.log(figures, step=step), lambda: _quietly(trackio.finish))
+    return lambda figures, step: trackio.log(figures, step=step), lambda: _quietly(trackio.finish)
 
 
-def _tensorboard(summary: Any, run: Path, config: dict[str, Any]) -> Reporter:
+def _tensorboard(summary: Any, run: Path, config: dict[str, Any]) -> Tracker:
     writer = summary.Writer(str(run / "tensorboard"))
 
     def write(figures: dict[str, float], step: int) -> None:
@@ -110,4 +139,4 @@ def _tensorboard(summary: Any, run: Path, config: dict[str, Any]) -> Reporter:
             writer.add_scalar(name, figure, step)
         writer.flush()
 
-    return Reporter(write, writer.close)
+    return write, writer.close

@@ -49,6 +49,26 @@ def test_a_tracker_is_closed_however_training_ends(end: events.Event) -> None:
     assert told == [3, "closed"]
 
 
+def test_a_tracker_that_fails_is_given_up_once_and_training_goes_on() -> None:
+    said: list[str] = []
+
+    def fails(figures: object, step: int) -> None:
+        raise ConnectionError("no route\nto anywhere")
+
+    sink = Reporter(fails, lambda: said.append("closed"), "wandb", said.append)
+    for event in (STEP, STEP, events.Finished(3, 1.0, 3)):
+        sink.receive(event)
+    assert said == ["--report-to wandb: ConnectionError: no route; training goes on without it"]
+
+
+def test_a_tracker_that_does_not_start_is_a_line_and_a_hint(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    (tmp_path / "tensorboard").write_text("a file where its folder should be")
+    with pytest.raises(StageError, match="--report-to tensorboard: does not start: FileExistsError") as caught:
+        reporter("tensorboard", tmp_path, Settings())
+    assert "train without --report-to tensorboard" in caught.value.hint
+
+
 def test_tensorboard_gets_files_that_it_can_read(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
