@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,10 @@ from mlx_sentis.launch import backend_of
 from weights_bridge.console import Output, command
 from weights_bridge.errors import BudgetMissedError, StageError, all_at_once
 from weights_bridge.files import read_json
+from weights_bridge.lock import one_at_a_time
 from weights_bridge.run_folder import RunFolder
 from weights_bridge.settings import Resolved, Settings, resolve
+from weights_bridge.signals import saving_later
 
 if TYPE_CHECKING:
     from mlx_sentis.training.ranks import Ranks
@@ -76,6 +79,7 @@ def train(
         raise click.UsageError("--prove belongs to --resume; the step's proof is --prove-step")
     if backend_of() and (prove or prove_step):
         raise click.UsageError("a proof runs in one process: start it without mlx.launch")
+    click.get_current_context().with_resource(saving_later())
     kept = out / "config.toml"  # a run that has settings keeps them; flags change single ones
     overrides += ("train.share_prefix=false",) if no_share_prefix else ()
     settings = resolve(file=config or (kept if kept.is_file() else None), overrides=overrides)
@@ -85,9 +89,10 @@ def train(
     from mlx_sentis.training.stage import train_run
 
     ranks = join()
-    with first_speaks(ranks), place_of(ranks, out) as place:
+    with first_speaks(ranks), place_of(ranks, out) as place, ExitStack() as opened:
         follow_settings_of_first(settings, ranks)
         with ranks.together():
+            opened.enter_context(one_at_a_time(place, "another training"))
             run = run_to_train(place, data, model, settings, resume=resume, from_run=config is None)
         if prove_step:
             answer_step_proof(output, run, settings.settings)
@@ -96,14 +101,21 @@ def train(
             answer_resume_proof(output, run, settings.settings, prove_updates)
             return
         with ranks.together():
-            told = [*sinks(events, where), *(reporter(name, out, settings.settings) for name in trackers)]
+            told = [
+                *sinks(events, where, output.story),
+                *(reporter(name, out, settings.settings, output.story) for name in trackers),
+            ]
+        write = partial(settings.write, run.path("config.toml"))
+        if run.path("config.toml").is_file():  # it belongs to the checkpoints: an earlier run's stays as long as those
+            told.append(events.AtFirstSave(write))
+            write = lambda: None  # noqa: E731
         figures = train_run(
             run,
             settings.settings,
             told if ranks.first else [],
             output.story if ranks.first else lambda text: None,
             resume="yes" if resume else "no",
-            ready=lambda: settings.write(run.path("config.toml")),
+            ready=write,
             ranks=ranks,
         )
     if ranks.first:
@@ -200,10 +212,16 @@ def answer_step_proof(output: Output, run: RunFolder, settings: Settings) -> Non
         raise BudgetMissedError(found, hint="train with --no-share-prefix, and tell us the model and the versions")
 
 
-def sinks(events: Any, where: str) -> list[Any]:
-    """Return the sinks for a place: a bar on stdout or stderr, JSON lines on stdout, or none."""
+def sinks(events: Any, where: str, say: Callable[[str], None] = lambda text: None) -> list[Any]:
+    """Return the sinks for a place: a bar on stdout or stderr, JSON lines on stdout, or none.
+
+    Args:
+        events: the module.
+        where: the place.
+        say: hears that its reader has left.
+    """
     if where == "off":
         return []
-    if where == "jsonl":
-        return [events.JsonLines(sys.stdout)]
-    return [events.ProgressBar(sys.stderr if where == "stderr" else sys.stdout)]
+    stream = sys.stderr if where == "stderr" else sys.stdout
+    sink = events.JsonLines(stream) if where == "jsonl" else events.ProgressBar(stream)
+    return [events.WhileRead(sink, stream, say)]

@@ -21,8 +21,9 @@ from parity.stages import STAGES
 from weights_bridge.errors import StageError, UsedWronglyError, unknown_name
 from weights_bridge.run_folder import RunFolder
 from weights_bridge.settings import Resolved
+from weights_bridge.signals import saving_later
 
-ASKED_TO_STOP = {130: "interrupted", 143: "terminated"}  # 128 + signal: a stage that saved and ended as it was told
+ASKED_TO_STOP = {130: "interrupted", 143: "terminated"}  # 128 + signal
 
 
 class StageFailedError(StageError):
@@ -32,11 +33,14 @@ class StageFailedError(StageError):
         again = f"`mlx-sentis run --out {root} --from {stage}` goes on"
         hint = f"mend it, then {again} (add --set for a changed setting)"
         why = ""
+        if -code in (signal.SIGINT, signal.SIGTERM):  # a stage that has nothing to save leaves the signal to the system
+            code = 128 - code
         if code in ASKED_TO_STOP:
-            why, hint = f" ({ASKED_TO_STOP[code]}, its state is saved)", f"{again} where it was saved"
+            why, hint = f" ({ASKED_TO_STOP[code]})", again
         elif code < 0:  # the signal that ended the process; the system's own kill means memory ran out
-            why = f" (ended by signal {-code}{'' if code == -signal.SIGTERM else '; often memory ran out'})"
-            hint += "; training goes on from its newest checkpoint" if stage == "train" else ""
+            why = f" (ended by signal {-code}; often memory ran out)"
+        if why and stage == "train":
+            hint += "; training goes on from its newest checkpoint"
         super().__init__(f"stopped at stage {stage}{why}; the stages before it are kept in {root}", hint=hint)
         self.exit_code = code if code in (1, 2, 3, *ASKED_TO_STOP) else 1
 
@@ -92,15 +96,16 @@ def run_stage(name: str, root: Path, progress: str, quiet: bool, trackers: Seque
     """Run one stage in a child and return its exit code; the child's words go straight to the terminal."""
     words: list[Any] = [sys.executable, "-m", "parity.stages", name, str(root), progress, "quiet" if quiet else "loud"]
     words += trackers
-    child = subprocess.Popen(words, env=environment())
-    with _passing_on_signals(child, name):
-        try:
-            return child.wait()
-        except KeyboardInterrupt:  # the terminal has told the child as well
-            code = child.wait()
-            if code in ASKED_TO_STOP:
-                return code
-            raise
+    with saving_later():  # the child is born so, and while it loads SIGUSR1 would end it
+        child = subprocess.Popen(words, env=environment())
+        with _passing_on_signals(child, name):
+            try:
+                return child.wait()
+            except KeyboardInterrupt:  # the terminal has told the child as well
+                code = child.wait()
+                if code in ASKED_TO_STOP:
+                    return code
+                raise
 
 
 @contextmanager

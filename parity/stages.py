@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from weights_bridge.errors import BudgetMissedError, StageError
+from weights_bridge.errors import BudgetMissedError, InterruptedCommandError, StageError
 from weights_bridge.files import read_json, read_jsonl, write_json
 from weights_bridge.run_folder import RunFolder
 from weights_bridge.settings import Settings, resolve
@@ -25,15 +25,21 @@ def recipe(run: RunFolder, settings: Settings, say: Say, bar: bool = False) -> N
     from mlx_sentis.catalogue import resolve_model
     from mlx_sentis.prepare.run import look_at_data
     from mlx_sentis.recipe import make_recipe
+    from mlx_sentis.training.adapters import require_targets
     from mlx_sentis.training.batches import require_batch
+    from mlx_sentis.training.idle_settings import require_agreeing
+    from weights_bridge.model_folder import open_model_folder
 
+    require_agreeing(settings)
     folder = resolve_model(settings.model.name, say)
     with run.stage("recipe", [folder / "config.json"]) as stage:
         found = make_recipe(folder)
         found["model"]["name"] = settings.model.name
-        # conversion takes minutes: faults of the data come first
+        # conversion takes minutes: faults of settings and data come first
+        if not settings.train.full:
+            require_targets(open_model_folder(folder), settings.adapter)
         rows = look_at_data(settings.data.source, found, settings.data, bar=bar)
-        require_batch(rows["train"], settings.train.batch_rows)
+        require_batch(rows["train"], settings.train)
         write_json(run.path("recipe.json"), found)
         stage.wrote(run.path("recipe.json"))
     say(f"{found['architecture']}, {found['constants']['layers']} layers, licence {found['licence']}")
@@ -102,7 +108,7 @@ def train(run: RunFolder, settings: Settings, say: Say, progress: str = "stdout"
     from mlx_sentis.training_commands import sinks
 
     # what a kill left unfinished goes on: exactness makes it the same as starting over
-    told = [*sinks(events, progress), *(reporter(name, run.root, settings) for name in trackers)]
+    told = [*sinks(events, progress, say), *(reporter(name, run.root, settings, say) for name in trackers)]
     figures = train_run(run, settings, told, say, resume="if-unfinished")
     say(f"loss {figures['first_loss']:.3f} → {figures['last_loss']:.3f}, best after update {figures['best_step']}")
 
@@ -235,6 +241,8 @@ def main(name: str, root: str, progress: str, quiet: str, *trackers: str) -> int
     except StageError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    except KeyboardInterrupt:  # the terminal told the pipeline as well, which says where to go on
+        return InterruptedCommandError.exit_code
     return 0
 
 

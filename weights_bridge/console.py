@@ -5,17 +5,18 @@ Commands are declared with `@command(...)`; each gets `--json`, `-q` and `-h`, a
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn, TextIO
 
 import click
 
-from weights_bridge.errors import StageError
+from weights_bridge.errors import InterruptedCommandError, StageError
 
 ANSWERED = "mlx_sentis.answered"  # a command that fails under --json before it answered gives an error document
 
@@ -33,9 +34,13 @@ class Output:
     quiet: bool = False
 
     def story(self, text: str) -> None:
-        """Say what is happening (stderr)."""
-        if not self.quiet:
+        """Say what is happening (stderr); nobody listening any more is no reason to end the work."""
+        if self.quiet:
+            return
+        try:
             click.echo(text, err=True)
+        except BrokenPipeError:
+            reader_left(sys.stderr)
 
     def answer(self, name: str, document: dict[str, Any], text: str) -> None:
         """Give the command's answer (stdout): the document under `--json`, the text otherwise.
@@ -54,6 +59,14 @@ class Output:
             click.echo(text)
 
 
+def reader_left(stream: TextIO) -> None:
+    """Send what is still written to a stream nowhere: its reader (head, less, a dashboard) has gone."""
+    with contextlib.suppress(OSError, ValueError):  # a stream without a file behind it
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
 def write_examples(formatter: click.HelpFormatter, examples: Iterable[str]) -> None:
     """End a help text in examples, each on one line however long, so that it can be copied."""
     with formatter.section("Examples"):
@@ -62,7 +75,7 @@ def write_examples(formatter: click.HelpFormatter, examples: Iterable[str]) -> N
 
 
 class StageCommand(click.Command):
-    """A command that turns a `StageError` into one line, a hint and its exit code."""
+    """A command that turns a `StageError` into one line, a hint and its exit code; Ctrl-C is one line and 130."""
 
     examples: tuple[str, ...] = ()
 
@@ -70,14 +83,20 @@ class StageCommand(click.Command):
         try:
             return super().invoke(ctx)
         except StageError as error:
-            click.echo(f"error: {error}", err=True)
-            if ctx.params.get("as_json") and not ctx.meta.get(ANSWERED):
-                failure = {"schema": "mlx-sentis/error/1", "error": error.message, "hint": error.hint}
-                click.echo(json.dumps(failure | {"exit_code": error.exit_code}, indent=2, ensure_ascii=False))
-            ctx.exit(error.exit_code)
+            self._fail(ctx, error)
+        except KeyboardInterrupt:  # click itself would say "Aborted!" and exit 1
+            self._fail(ctx, InterruptedCommandError("interrupted"))
         except BrokenPipeError:  # the reader (head, less) left: not our failure
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            reader_left(sys.stdout)
             ctx.exit(0)
+
+    @staticmethod
+    def _fail(ctx: click.Context, error: StageError) -> NoReturn:
+        click.echo(f"error: {error}", err=True)
+        if ctx.params.get("as_json") and not ctx.meta.get(ANSWERED):
+            failure = {"schema": "mlx-sentis/error/1", "error": error.message, "hint": error.hint}
+            click.echo(json.dumps(failure | {"exit_code": error.exit_code}, indent=2, ensure_ascii=False))
+        ctx.exit(error.exit_code)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if self.examples:

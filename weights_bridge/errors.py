@@ -1,7 +1,7 @@
 """What a command says when it cannot go on.
 
 A `StageError` is the user's to mend: one line, a hint, no traceback. Anything else is a bug and
-keeps its traceback. Exit codes: 0 done, 1 could not do it, 2 used wrongly, 3 a budget was missed.
+keeps its traceback. Exit codes: 0 done, 1 could not do it, 2 used wrongly, 3 a budget was missed, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -42,6 +42,12 @@ class UsedWronglyError(StageError):
     """The command line itself is at fault: a flag's name, form or value."""
 
     exit_code = 2
+
+
+class InterruptedCommandError(StageError):
+    """Ctrl-C: the exit code is 128 + SIGINT's number, as shells expect it."""
+
+    exit_code = 130
 
 
 def counted(number: int, noun: str) -> str:

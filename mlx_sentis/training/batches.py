@@ -73,14 +73,14 @@ class Batch:
         return sum(one.ids.size for one in self.passes)
 
 
-def require_batch(rows: int, batch_rows: int) -> None:
-    """Refuse a batch that the training rows cannot fill.
+def require_batch(rows: int, settings: TrainSettings) -> None:
+    """Refuse a batch that the training rows cannot fill; a token budget asks for no number of rows.
 
     Raises:
         StageError: fewer rows than one batch.
     """
-    if rows < batch_rows:
-        what = f"split train: {counted(rows, 'row')} cannot fill one batch of {batch_rows}"
+    if not settings.batch_tokens and rows < settings.batch_rows:
+        what = f"split train: {counted(rows, 'row')} cannot fill one batch of {settings.batch_rows}"
         raise StageError(what, hint=f"--set train.batch_rows={max(1, rows)}, or add rows")
 
 

@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from mlx_sentis.blas import for_children
+from mlx_sentis.training.after_kill import PROOF
 from mlx_sentis.training.certificate_child import REFUSED
 from mlx_sentis.training.checkpoints import STATE, STATE_ARRAYS
 from mlx_sentis.training.plan import plan_updates, require_trainable
@@ -131,13 +132,15 @@ def prove_resume(
     """
     train, valid = (read_jsonl(run.path("data", f"{split}.jsonl")) for split in ("train", "valid"))
     require_trainable(train, settings.train, valid)
-    places = [e for e in range(settings.train.epochs) for _ in plan_updates(train, settings.train, e)][:updates]
+    places = list(
+        islice((e for e in range(settings.train.epochs) for _ in plan_updates(train, settings.train, e)), updates)
+    )
     total = len(places)
     if total < 4:
         hint = "--set train.epochs=2, or a smaller train.batch_rows"
         raise StageError(f"a certificate needs 4 updates, this run has {total}", hint=hint)
     found = Certificate(total, random.SystemRandom().randrange(10**6) if seed is None else seed)
-    with tempfile.TemporaryDirectory(prefix=".prove-", dir=run.root) as work:
+    with tempfile.TemporaryDirectory(prefix=PROOF, dir=run.root) as work:
         every = max(1, min(settings.train.save_every or 3, total // 4))
         proving = replace(settings, train=replace(settings.train, save_every=every, keep_last=0))
         Resolved(proving, {}).write(Path(work) / "settings.toml")

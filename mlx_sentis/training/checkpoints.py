@@ -15,8 +15,9 @@ import numpy as np
 
 from mlx_sentis.training.adapters import AdapterFacts, save_adapter
 from mlx_sentis.training.definitions import CausalLM
+from mlx_sentis.training.state_checks import DIGEST
 from weights_bridge.adapter_file import ADAPTER, IMPORTED
-from weights_bridge.files import folder_written_whole, write_json
+from weights_bridge.files import CannotWriteError, folder_written_whole, sha256_of, write_json
 from weights_bridge.safetensors_writer import write_safetensors
 
 STATE_ARRAYS, STATE = "state.safetensors", "state.json"
@@ -39,15 +40,16 @@ def save_checkpoint(
         save_adapter(new / ADAPTER, model, facts)
         shapes = {name: array.shape for name, array in arrays.items()}
         write_safetensors(new / STATE_ARRAYS, shapes, ((name, np.array(array)) for name, array in arrays.items()))
-        write_json(new / STATE, state)
+        write_json(new / STATE, state | {DIGEST: sha256_of(new / STATE_ARRAYS)})
     return target
 
 
 def forget_others(folder: Path, step: int) -> None:
-    """Remove the checkpoints and links of an earlier training, once this one has its own; what was imported stays."""
+    """Remove the checkpoints and links of an earlier training, once `last` is this one's; what was imported stays."""
     for entry in folder.iterdir():
         if entry.is_symlink():
-            entry.unlink()
+            if entry.name != "last":
+                entry.unlink()
         elif entry.name not in (str(step), IMPORTED):
             shutil.rmtree(entry, ignore_errors=True)
 
@@ -61,8 +63,19 @@ def prune(folder: Path, keep_last: int, best: int) -> None:
 
 
 def link(folder: Path, name: str, step: int) -> None:
-    """Point `checkpoints/<name>` at a step, replacing the old link in one rename."""
-    beside = folder / f".{name}-new"
-    beside.unlink(missing_ok=True)
-    beside.symlink_to(str(step), target_is_directory=True)
-    beside.replace(folder / name)
+    """Point `checkpoints/<name>` at a step, replacing the old link in one rename.
+
+    A copy of a run without links (some tools, some shares) has a folder there: it makes way.
+
+    Raises:
+        StageError: the disk is full or the place cannot be written.
+    """
+    beside, place = folder / f".{name}-new", folder / name
+    try:
+        beside.unlink(missing_ok=True)
+        beside.symlink_to(str(step), target_is_directory=True)
+        if place.is_dir() and not place.is_symlink():
+            shutil.rmtree(place)
+        beside.replace(place)
+    except OSError as error:
+        raise CannotWriteError(place, error, kept=f"checkpoints/{step} is whole") from error

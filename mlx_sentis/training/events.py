@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, Protocol, TextIO
 
 from tqdm import tqdm
 
+from weights_bridge.console import reader_left
 from weights_bridge.files import CannotWriteError
 
 
@@ -196,6 +197,11 @@ class ProgressBar:
         self.bar.set_description(f"Step {event.step}, Epoch {event.epoch}")
         self.bar.update(1)
 
+    def give_up(self) -> None:
+        """Write nothing more, also not when the bar is thrown away."""
+        if self.bar is not None:
+            self.bar.disable = True
+
     def _close(self) -> None:
         if self.bar is not None:
             self.bar.close()
@@ -250,6 +256,48 @@ class JsonLines:
         # the same names as in the bar, so that one parser reads both
         shown = ("loss", "lr", "grad_norm", "lora_magnitude")
         return f"train/{key}" if isinstance(event, StepDone) and key in shown else key
+
+
+class AtFirstSave:
+    """Does something once there is a checkpoint of this training.
+
+    Args:
+        action: what.
+    """
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        self.action: Callable[[], object] | None = action
+
+    def receive(self, event: Event) -> None:
+        if isinstance(event, Saved) and self.action is not None:
+            action, self.action = self.action, None
+            action()
+
+
+class WhileRead:
+    """A sink on a stream whose reader may leave (`head`, a dashboard that ends): training goes on without it.
+
+    Args:
+        sink: writes to the stream.
+        stream: of this process.
+        say: hears that nobody reads any more.
+    """
+
+    def __init__(self, sink: Sink, stream: TextIO, say: Callable[[str], None] = lambda text: None) -> None:
+        self.sink: Sink | None = sink
+        self.stream, self.say = stream, say
+
+    def receive(self, event: Event) -> None:
+        if self.sink is None:
+            return
+        try:
+            self.sink.receive(event)
+        except BrokenPipeError:
+            if isinstance(self.sink, ProgressBar):
+                self.sink.give_up()
+            self.sink = None
+            reader_left(self.stream)
+            self.say("nobody reads the progress any more: training goes on without it; log.jsonl has every update")
 
 
 def remove_cut_line(log: Path) -> None:

@@ -1,6 +1,7 @@
 """Signals during training: SIGINT and SIGTERM save and end it, SIGUSR1 saves and lets it go on.
 
-A signal only leaves a note; the loop reads it between two updates, where state can be saved.
+A signal only leaves a note; the loop reads it between two updates, where state can be saved. Before the first update
+there is nothing to save: SIGINT and SIGTERM end the process as they end any, SIGUSR1 does nothing.
 """
 
 from __future__ import annotations

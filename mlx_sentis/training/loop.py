@@ -25,7 +25,7 @@ from mlx_sentis.training.batches import Batch, make_batch
 from mlx_sentis.training.definitions import CausalLM
 from mlx_sentis.training.interrupts import InterruptedTrainingError, Interrupts
 from mlx_sentis.training.optimisers import make_optimizer
-from mlx_sentis.training.plan import Rows, Trained, largest_batch, plan_updates, share_of
+from mlx_sentis.training.plan import Rows, Trained, count_updates, largest_batch, leftovers, plan_updates, share_of
 from mlx_sentis.training.ranks import ALONE, LostProcessError, Ranks
 from mlx_sentis.training.resume import Progress, SavedState, random_key, set_random_key, take_state
 from mlx_sentis.training.sharing import sharing_of
@@ -123,7 +123,9 @@ class Trainer:
         self.train, self.valid = train, valid
         self.tokens = {row["id"]: len(row["ids"]) for row in train}
         self.sharing = sharing_of(train, enabled=settings.share_prefix)
-        self.updates = sum(len(plan_updates(train, settings, epoch)) for epoch in range(settings.epochs))
+        self.updates = count_updates(train, settings)
+        if words := leftovers(train, settings):
+            self.say(words)
         self.optimizer, self.schedule = make_optimizer(settings, self.updates)
         if settings.checkpoint_activations:
             checkpoint_activations(self.model)
@@ -307,9 +309,9 @@ class Trainer:
     def _write(self, step: int, loss: float | None, best: bool) -> None:
         state, arrays = take_state(self.done, self.origin, self.model, self.optimizer)
         checkpoints.save_checkpoint(self.folder, self.model, self.facts, state | {"valid_loss": loss}, arrays)
+        checkpoints.link(self.folder, "last", step)
         if self.saved is None:  # only now is there something in place of an earlier run's
             checkpoints.forget_others(self.folder, step)
-        checkpoints.link(self.folder, "last", step)
         if best:
             checkpoints.link(self.folder, "best", step)
         if self.settings.keep_last:

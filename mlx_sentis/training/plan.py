@@ -7,7 +7,7 @@ from typing import Any
 
 from mlx_sentis.training.batches import plan_epoch, require_batch
 from mlx_sentis.training.segments import read_tokens
-from weights_bridge.errors import StageError
+from weights_bridge.errors import StageError, counted
 from weights_bridge.settings import TrainSettings
 
 Rows = list[dict[str, Any]]
@@ -55,7 +55,7 @@ def require_trainable(rows: Rows, settings: TrainSettings, valid: Rows | None = 
     if whole := [row["id"] for row in rows if row["trained"][0][0] < 1]:
         hint = "nothing comes before the first token that it could be predicted from"
         raise StageError(f"data/train.jsonl: the first token is trained in {', '.join(whole[:5])}", hint=hint)
-    require_batch(len(rows), settings.batch_rows)
+    require_batch(len(rows), settings)
     if settings.patience and valid is not None and not valid:
         hint = "data.valid_share=0.1 holds some back; or train.patience=0"
         raise StageError(f"train.patience={settings.patience}: there are no validation rows to judge by", hint=hint)
@@ -78,6 +78,26 @@ def plan_updates(rows: Rows, settings: TrainSettings, epoch: int) -> list[list[l
         largest = max(range(len(groups)), key=lambda i: max(_size(rows, chosen) for chosen in groups[i]))
         groups.insert(0, groups.pop(largest))
     return groups
+
+
+def count_updates(rows: Rows, settings: TrainSettings) -> int:
+    """Return how many updates all epochs have; by rows each has as many, a token budget depends on the order."""
+    if settings.batch_tokens:
+        return sum(len(plan_updates(rows, settings, epoch)) for epoch in range(settings.epochs))
+    batches = -(-len(rows) // settings.batch_rows)
+    return settings.epochs * -(-batches // settings.accumulate)
+
+
+def leftovers(rows: Rows, settings: TrainSettings) -> str:
+    """Return in words what is smaller at an epoch's end, empty when everything comes out even."""
+    plan = plan_epoch(rows, settings, 0)
+    found = []
+    if not settings.batch_tokens and (few := len(rows) % settings.batch_rows):
+        found.append(f"a batch of {counted(few, 'row')} instead of {settings.batch_rows}")
+    if few := len(plan) % settings.accumulate:
+        micro = "1 micro-batch" if few == 1 else f"{few} micro-batches"
+        found.append(f"an update of {micro} instead of {settings.accumulate}")
+    return f"each epoch has {' and '.join(found)}: what is left over is trained too" if found else ""
 
 
 def share_of(rows: Rows, chosen: list[int], rank: int, size: int) -> list[int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import mlx.core as mx
 import mlx.optimizers as optimizers
@@ -19,6 +19,7 @@ from mlx.utils import tree_flatten, tree_map_with_path
 from mlx_sentis.training.adapters import adapter_tensors
 from mlx_sentis.training.checkpoints import STATE, STATE_ARRAYS
 from mlx_sentis.training.definitions import CausalLM
+from mlx_sentis.training.state_checks import array_faults, document_faults
 from weights_bridge.errors import StageError, all_at_once
 from weights_bridge.files import read_json
 from weights_bridge.settings import Settings
@@ -122,34 +123,54 @@ class SavedState:
         Args:
             model: trainable, of the layout that `require_same` has checked.
             optimizer: initialised for it.
+
+        Raises:
+            StageError: the file is damaged, or lacks something; all at once.
         """
-        arrays: dict[str, mx.array] = mx.load(str(self.folder / STATE_ARRAYS))  # pyright: ignore
-        trained = [(n.removeprefix("trained."), a) for n, a in arrays.items() if n.startswith("trained.")]
-        model.network.load_weights(trained, strict=False)
+        arrays = self._arrays()
         whole = self.document["optimizer"]
         missing: list[str] = []
 
         def saved(name: str, now: mx.array) -> mx.array:
-            if name in whole:
-                return mx.array(whole[name], now.dtype)
-            if f"optimizer.{name}" not in arrays:
+            array = arrays.get(name)
+            if array is None or array.shape != now.shape or array.dtype != now.dtype:
                 missing.append(name)
-            return arrays.get(f"optimizer.{name}", now)
+                return now
+            return array
 
-        found: Any = tree_map_with_path(saved, dict(optimizer.state))
+        def of_optimizer(name: str, now: mx.array) -> mx.array:
+            return mx.array(whole[name], now.dtype) if name in whole else saved(f"optimizer.{name}", now)
+
+        trained = [(name, saved(f"trained.{name}", now)) for name, now in adapter_tensors(model).items()]
+        found: Any = tree_map_with_path(of_optimizer, dict(optimizer.state))
         if missing:
-            raise all_at_once(f"{self.folder}: the optimiser's state lacks:", missing, hint="train without --resume")
+            hint = "without them a resume would not be exact: train without --resume"
+            raise all_at_once(f"{self.folder / STATE_ARRAYS}: not there, or of another shape:", missing, hint=hint)
+        model.network.load_weights(trained, strict=False)
         optimizer.state.update(found)  # in place: a compiled step refers to it
         mx.eval(model.network.parameters(), optimizer.state)
         set_random_key(self.document["rng"])
 
+    def _arrays(self) -> dict[str, mx.array]:
+        path = self.folder / STATE_ARRAYS
+        try:
+            return mx.load(str(path))  # pyright: ignore
+        except (RuntimeError, ValueError, OSError) as error:
+            raise StageError(f"{path}: cannot be read: {error}", hint="train without --resume") from None
+
 
 def last_state(checkpoints: Path) -> SavedState | None:
-    """Return the newest state of a run, or None when it has none."""
+    """Return the newest state of a run, or None when it has none.
+
+    Raises:
+        StageError: its document is none.
+    """
     path = checkpoints / "last" / STATE
     if not path.is_file():
         return None
-    return SavedState(path.parent.resolve(), read_json(path))
+    if not isinstance(document := read_json(path), dict):
+        raise StageError(f"{path}: not a state", hint="train without --resume")
+    return SavedState(path.parent.resolve(), document)
 
 
 def require_state(checkpoints: Path) -> SavedState:
@@ -165,12 +186,10 @@ def require_state(checkpoints: Path) -> SavedState:
     if state.document.get("schema") != SCHEMA:
         found = state.document.get("schema")
         raise StageError(f"{state.folder}: found {found}, wanted {SCHEMA}", hint="train without --resume")
-    wanted = ({one.name for one in fields(Progress)} - set(Progress.CURSOR)) | {"rng", "optimizer", "made_from"}
-    faults = [f"{STATE}: {name}" for name in wanted - state.document.keys()]
-    cursor = state.document.get("cursor", {})
-    faults += [f"{STATE}: cursor.{name}" for name in Progress.CURSOR if name not in cursor]
-    if not (state.folder / STATE_ARRAYS).is_file():
-        faults.append(STATE_ARRAYS)
+    kinds = get_type_hints(Progress)
+    figures = {one.name: kinds[one.name] for one in fields(Progress) if one.name not in Progress.CURSOR}
+    faults = [f"{STATE}: {fault}" for fault in document_faults(state.document, figures, Progress.CURSOR)]
+    faults += array_faults(state.document, state.folder / STATE_ARRAYS)
     if faults:
         hint = "without it a resume would not be exact: resume from a whole checkpoint, or train again"
         raise all_at_once(f"{state.folder}: the state lacks:", faults, hint=hint)

@@ -5,26 +5,28 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
 from mlx_sentis.training import BLAS, adapters, events, loop, memory
+from mlx_sentis.training.after_kill import clear_up, log_set_aside
+from mlx_sentis.training.checkpoints import STATE
 from mlx_sentis.training.definitions import load_causal_lm
+from mlx_sentis.training.idle_settings import require_agreeing, without_effect
 from mlx_sentis.training.plan import require_shares, require_trainable
 from mlx_sentis.training.ranks import ALONE, Ranks
 from mlx_sentis.training.resume import (
-    SCHEMA,
     SavedState,
     differences,
-    last_state,
     origin_of,
     require_same,
     require_state,
 )
 from weights_bridge.errors import StageError, all_at_once, counted
 from weights_bridge.files import folder_written_whole, read_json, read_jsonl, sha256_of, sha256_of_text
+from weights_bridge.lock import one_at_a_time
 from weights_bridge.model_folder import open_model_folder
 from weights_bridge.run_folder import RunFolder, versions
 from weights_bridge.settings import Settings
@@ -60,8 +62,11 @@ def train_run(
     """
     with ExitStack() as opened:
         with ranks.together():
+            opened.enter_context(one_at_a_time(run.root, "another training"))
+            clear_up(run)
             recipe = read_json(run.path("recipe.json"))
             train, valid = (read_jsonl(run.path("data", f"{split}.jsonl")) for split in ("train", "valid"))
+            require_agreeing(settings)
             require_trainable(train, settings.train, valid)
             require_shares(train, settings.train, ranks.size)
             folder = open_model_folder(Path(recipe["model"]["path"]))
@@ -77,7 +82,7 @@ def train_run(
             require_contract(run, train, recipe, valid, seed=settings.train.seed)
             if not BLAS.is_fast:
                 say("MLX uses the reference BLAS here: about 20 times slower than it could be; see `mlx-sentis doctor`")
-            for words in memory.set_limits(settings.train):
+            for words in [*without_effect(settings), *memory.set_limits(settings.train)]:
                 say(words)
             model = load_causal_lm(folder)
             facts = adapters.prepare_training(model, settings)
@@ -92,7 +97,8 @@ def train_run(
             ready()
         appending = resumed is not None and ranks.first
         with log_to_write(run.path("log.jsonl"), lambda: trainer.saved is not None, append=appending) as log:
-            heard_by = [*sinks, log]
+            before = log_set_aside(run.path("log.jsonl"))
+            heard_by = [*sinks, log, events.AtFirstSave(lambda: before.unlink(missing_ok=True))]
             where = (run.path("checkpoints"), heard_by, recipe["pad_id"])
             options = {"origin": origin, "resumed": resumed, "say": say, "ranks": ranks}
             trainer = loop.Trainer(model, facts, settings, *where, **options)
@@ -162,8 +168,14 @@ def state_to_go_on_from(
         state = require_state(checkpoints)
         require_same(state, origin)
     else:
-        state = last_state(checkpoints)
-        if state is None or state.document.get("schema") != SCHEMA or state.document["finished"]:
+        if not (checkpoints / "last" / STATE).is_file():
+            return None
+        try:
+            state = require_state(checkpoints)
+        except StageError as error:  # what cannot be gone on with is no reason not to train
+            say(f"starting over: {error.message}")
+            return None
+        if state.document["finished"]:
             return None
         where = f"an unfinished training of {counted(state.document['step'], 'update')} is in {checkpoints}"
         if resume == "no":
@@ -191,7 +203,7 @@ def log_to_write(log: Path, replaced: Callable[[], bool], *, append: bool) -> It
         replaced: whether this run has checkpoints of its own.
         append: go on in the file that is there.
     """
-    before = log.with_name(f".{log.name}-before")
+    before = log_set_aside(log)
     had = log.is_file() and not append
     if had:
         log.replace(before)
@@ -207,7 +219,8 @@ def log_to_write(log: Path, replaced: Callable[[], bool], *, append: bool) -> It
         raise
     finally:
         if sink is not None:
-            sink.file.close()
+            with suppress(OSError):  # every event was flushed: what a full disk refused has been told
+                sink.file.close()
         if log.is_file():
             before.unlink(missing_ok=True)
 

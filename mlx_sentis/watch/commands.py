@@ -9,6 +9,7 @@ import click
 
 from mlx_sentis.watch.log import Log, read_log
 from weights_bridge.console import Output, command
+from weights_bridge.lock import is_held
 
 PATH = click.Path(path_type=Path)
 
@@ -27,7 +28,7 @@ def watch(output: Output, folder: Path, out: Path | None, once: Path | None, sho
     title = folder.resolve().name if source.name == "log.jsonl" and source != folder else source.name
     if once is not None and once.suffix.lower() not in (".png", ".html"):
         raise click.UsageError(f"--once {once}: wanted a name that ends in .png or .html")
-    log, page = read_log(source), once or out or folder / "watch.html"
+    log, page = look(source), once or out or source.with_name("watch.html")
     if once is not None and once.suffix.lower() == ".png":
         write_picture(log, title, once)
     else:
@@ -41,16 +42,25 @@ def watch(output: Output, folder: Path, out: Path | None, once: Path | None, sho
     output.answer("watch", answer, f"{page}: {state(log)}")
 
 
+def look(source: Path) -> Log:
+    """Read a log, and whether a process still writes it."""
+    log = read_log(source)
+    log.alive = log.end is not None or is_held(source.parent)
+    return log
+
+
 def keep_up(log: Log, source: Path, title: str, page: Path, every: float) -> Log:
     """Write the page again whenever the log has grown, until the training or the watcher ends it."""
     from mlx_sentis.watch.page import write_page
 
-    size = -1
+    seen: tuple[int, bool] | None = None
     try:
         while log.end is None:
             time.sleep(every)
-            if (now := source.stat().st_size) != size:
-                log, size = read_log(source), now
+            if not source.is_file():  # a training that starts over sets its log aside for a moment
+                continue
+            if (now := (source.stat().st_size, is_held(source.parent))) != seen:
+                log, seen = look(source), now
                 write_page(log, title, page)
     except KeyboardInterrupt:
         pass

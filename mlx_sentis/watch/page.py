@@ -59,7 +59,7 @@ def page(log: Log, title: str) -> str:
 def state(log: Log) -> str:
     """Return in words where the training stands."""
     if not log.steps:
-        return "no update yet"
+        return "no update yet" if log.alive or log.end else "no update; no process trains here now"
     last, updates = log.steps[-1], log.started.get("updates", 0)
     where = f"update {last['step']} of {updates}, epoch {last['epoch']}"
     end = log.end or {}
@@ -70,6 +70,8 @@ def state(log: Log) -> str:
             return f"stopped at update {end['step']}: {end['reason']}"
         case "interrupted":
             return f"interrupted by {end['signal']} after update {end['step']} of {updates}"
+    if not log.alive:
+        return f"{where}; no process trains here now: killed, or on another machine"
     return f"{where}, {_duration(last.get('seconds_left') or 0)} left"
 
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from mlx_sentis.watch.log import read_log
+from parity import stages
 from parity.children import environment
 from parity.pipeline import StageFailedError
 from weights_bridge.files import read_json
+from weights_bridge.settings import resolve
 
 
 def start(root: Path, *words: str) -> subprocess.Popen[str]:
@@ -45,8 +49,8 @@ def test_a_terminated_run_saves_and_goes_on_to_the_adapter_of_the_run_that_never
     child.send_signal(signal.SIGTERM)  # to our process alone: it hands it on
     _, err = child.communicate()
     assert child.returncode == 143, err
-    assert "stopped at stage train (terminated, its state is saved)" in err
-    assert f"`mlx-sentis run --out {root} --from train` goes on where it was saved" in err
+    assert "stopped at stage train (terminated)" in err
+    assert f"`mlx-sentis run --out {root} --from train` goes on; training goes on from its newest checkpoint" in err
     assert "Traceback" not in err
     assert not read_json(root / "checkpoints" / "last" / "state.json")["finished"]
 
@@ -66,8 +70,32 @@ def test_control_c_ends_a_run_as_shells_expect(toy_run: Path, tmp_path: Path) ->
     os.killpg(child.pid, signal.SIGINT)  # a terminal's Ctrl-C reaches all processes of the group
     _, err = child.communicate()
     assert child.returncode == 130, err
-    assert "stopped at stage train (interrupted, its state is saved)" in err
+    assert re.search(r"stopped by SIGINT after update \d of 6; its state is saved", err)
+    assert "stopped at stage train (interrupted)" in err
     assert "Traceback" not in err
+
+
+def test_control_c_in_a_stage_that_saves_nothing_is_one_line_and_130(
+    tmp_path: Path, toy_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve(overrides=(f"model.name={toy_model('llama')}",)).write(tmp_path / "config.toml")
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(stages.STAGES, "export", interrupted)
+    assert stages.main("export", str(tmp_path), "stdout", "loud") == 130  # and no traceback
+
+
+@pytest.mark.parametrize(
+    ("code", "word", "left"), [(130, "interrupted", 130), (-2, "interrupted", 130), (-15, "terminated", 143)]
+)
+def test_a_stage_that_a_signal_ended_says_which_and_no_state_is_spoken_of(
+    code: int, word: str, left: int, tmp_path: Path
+) -> None:
+    error = StageFailedError("export", code, tmp_path)
+    assert f"stopped at stage export ({word}); the stages before it" in error.message
+    assert (error.exit_code, "checkpoint" in error.hint) == (left, False)
 
 
 @pytest.mark.parametrize("number", [9, 11])  # Linux's own kill, and MLX's CPU backend without memory

@@ -55,6 +55,25 @@ def test_a_batch_that_the_rows_cannot_fill_is_told_before_conversion(
     assert conversion_never_began(root)
 
 
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("adapter.targets=attn.nope", "targets: 'attn.nope' matches no module"),
+        ("adapter.rank_pattern={nope=4}", "rank_pattern: 'nope' matches no module"),
+        ("train.final_learning_rate=1", "train.final_learning_rate=1 is above train.learning_rate=0.002"),
+    ],
+)
+def test_settings_that_training_would_refuse_are_told_before_conversion(
+    setting: str, words: str, small_data: Path, cache: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "run"
+    chosen = ["model.name=toy-llama", f"data.source={small_data}", "train.batch_rows=4", setting]
+    result = call("run", "--out", root, *[word for one in chosen for word in ("--set", one)])
+    assert result.exit_code == 1 and "stopped at stage recipe" in result.stderr
+    assert words in capfd.readouterr().err
+    assert conversion_never_began(root)
+
+
 @pytest.fixture
 def full_disk() -> Iterator[Callable[[], None]]:
     """Return a switch after which no file of this process may grow beyond 40,000 bytes."""

@@ -27,6 +27,8 @@ def say(output: Output, word: str) -> None:
         raise BudgetMissedError("70 dB is below 90 dB")
     if word == "bug":
         raise RuntimeError("a bug")
+    if word == "ctrl-c":
+        raise KeyboardInterrupt
     output.answer("word", {"word": word}, f"the word is {word}")
 
 
@@ -60,6 +62,13 @@ def test_a_users_mistake_is_a_line_a_hint_and_exit_1() -> None:
 def test_a_missed_budget_is_exit_3() -> None:
     result = run("-q", "missed")
     assert (result.exit_code, result.stderr) == (3, "error: 70 dB is below 90 dB\n")
+
+
+def test_control_c_is_one_line_and_130_as_shells_expect() -> None:
+    result = run("-q", "ctrl-c")
+    assert (result.exit_code, result.stdout, result.stderr) == (130, "", "error: interrupted\n")
+    told = json.loads(run("-q", "--json", "ctrl-c").stdout)
+    assert (told["schema"], told["exit_code"]) == ("mlx-sentis/error/1", 130)
 
 
 def test_wrong_use_is_exit_2() -> None:
@@ -99,3 +108,27 @@ def test_a_reader_that_leaves_is_no_failure() -> None:
         process.stdout.close()
         assert process.wait(30) == 0
         assert process.stderr.read() == b""
+
+
+CHATTY = """
+from weights_bridge.console import command
+@command("chatty", examples=("a", "b"))
+def chatty(output):
+    "Say much on the way."
+    for line in range(10_000):
+        output.story("a long line of text to fill a pipe")
+    output.answer("x", {}, "done")
+chatty()
+"""
+
+
+def test_a_story_that_nobody_hears_does_not_end_the_work() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", CHATTY], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stderr.readline()
+        process.stderr.close()
+        assert process.stdout.read() == b"done\n"
+        assert process.wait(30) == 0

@@ -9,7 +9,7 @@ import pytest
 from mlx_sentis.prepare.run import look_at_data
 from mlx_sentis.training.batches import require_batch
 from weights_bridge.errors import StageError
-from weights_bridge.settings import DataSettings
+from weights_bridge.settings import DataSettings, TrainSettings
 
 
 def pairs(count: int, what: str = "gate") -> list[dict[str, Any]]:
@@ -30,8 +30,8 @@ def test_fewer_training_rows_than_a_batch_are_refused_before_any_work_and_few_va
     found = look_at_data(str(folder), llama.recipe, DataSettings())
     assert found == {"train": 3, "valid": 2, "calibration": 1, "holdout": 1}
     with pytest.raises(StageError, match="split train: 3 rows cannot fill one batch of 4"):
-        require_batch(found["train"], 4)
-    require_batch(found["train"], 3)  # two validation rows do not matter
+        require_batch(found["train"], TrainSettings(batch_rows=4))
+    require_batch(found["train"], TrainSettings(batch_rows=3))  # two validation rows do not matter
 
 
 def test_what_prepare_would_refuse_is_refused_by_the_look(llama: Any, jsonl: Any) -> None:

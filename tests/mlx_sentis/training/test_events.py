@@ -58,11 +58,12 @@ SCRIPT: list[Event] = [
 
 
 def shown(script: list[Event]) -> str:
-    stream = io.StringIO()
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="")
     bar = ProgressBar(stream)
     for event in script:
         bar.receive(event)
-    return stream.getvalue()
+    stream.seek(0)
+    return stream.read()
 
 
 def bars(text: str) -> list[str]:
@@ -126,6 +127,25 @@ def test_a_new_loss_first_appears_under_the_step_before() -> None:
         (4, 1, 1.25),
         (4, 2, 1.25),
     ]
+
+
+RECORDED = [  # loss, rate told, gradient norm, magnitude: of the three updates of goldens/underfit-epoch.log
+    (2.3046393394470215, 0.0003799998100001425, 0.19999973958459194, 6.493514246978184),
+    (2.4838624000549316, 0.0005419994580008128, 0.19999983976280034, 6.493580529810444),
+    (2.6952016353607178, 0.0006877989683023213, 0.19999992734727545, 6.495331346620429),
+]
+
+
+def test_an_epoch_is_the_torch_loops_byte_for_byte_but_for_the_clock() -> None:
+    def without_clock(text: str) -> str:
+        text = re.sub(r"\[\d\d:\d\d<(\d\d:\d\d|\?), +[\d.?]+(it/s|s/it)", "[clock", text)
+        return re.sub(r" +(?=[\r\n])", "", text)  # a shorter rate than the one before leaves blanks to cover it
+
+    script: list[Event] = [EpochStarted(0, 0, 3)]
+    script += [StepDone(n, 0, *figures, 30, 0.5) for n, figures in enumerate(RECORDED, 1)]
+    recorded = (Path(__file__).with_name("goldens") / "underfit-epoch.log").read_bytes().decode()
+    assert recorded.count("\r") == 11
+    assert without_clock(shown([*script, EpochDone(0, 3, None)])) == without_clock(recorded)
 
 
 def test_the_figures_have_the_dashboards_formats() -> None:
@@ -237,3 +257,28 @@ def test_a_full_disk_under_the_log_is_one_line(tmp_path: Path, monkeypatch: pyte
         log.receive(SCRIPT[0])
     with pytest.raises(StageError, match=r"gone/log\.jsonl: cannot be written"):
         JsonLines(tmp_path / "gone" / "log.jsonl")
+
+
+class Leaving(io.StringIO):
+    """A stream whose reader leaves after some writes, as a closed pipe answers."""
+
+    def __init__(self, writes: int) -> None:
+        super().__init__()
+        self.left = writes
+
+    def write(self, text: str) -> int:
+        self.left -= 1
+        if self.left < 0:
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+        return super().write(text)
+
+
+@pytest.mark.parametrize("make", [ProgressBar, JsonLines])
+@pytest.mark.parametrize("writes", [0, 1, 5])
+def test_a_reader_that_leaves_is_told_once_and_training_goes_on(make: type, writes: int) -> None:
+    stream, said = Leaving(writes), []
+    sink = events.WhileRead(make(stream), stream, said.append)
+    for event in SCRIPT:
+        sink.receive(event)
+    assert len(said) == 1
+    assert "log.jsonl has every update" in said[0]

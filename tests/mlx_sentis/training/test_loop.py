@@ -14,7 +14,7 @@ from helpers import FULL
 from training_rows import rendered_rows
 
 from mlx_sentis.training import adapters, events, loop, step
-from mlx_sentis.training.plan import plan_updates, require_trainable
+from mlx_sentis.training.plan import leftovers, plan_updates, require_trainable
 from weights_bridge.adapter_file import read_adapter
 from weights_bridge.errors import StageError
 from weights_bridge.files import read_json
@@ -198,6 +198,23 @@ def overfitting(heard: Heard, folder: Path, decoder: Make, **settings: Any) -> A
     """Train so hard on few rows that other rows get worse."""
     chosen = {"epochs": 8, "batch_rows": 4, "learning_rate": 3e-2, "schedule": "constant", **settings}
     return trainer(decoder("llama", moved=False), folder, heard, **chosen).run(ROWS[:4], VALID)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"batch_rows": 5}, ""),
+        ({"batch_rows": 4}, "a batch of 2 rows instead of 4"),
+        ({"batch_rows": 1, "accumulate": 4}, "an update of 2 micro-batches instead of 4"),
+        (
+            {"batch_rows": 3, "accumulate": 3},
+            "a batch of 1 row instead of 3 and an update of 1 micro-batch instead of 3",
+        ),
+    ],
+)
+def test_what_is_left_over_at_an_epochs_end_is_told(settings: dict[str, int], words: str) -> None:
+    found = leftovers(rendered_rows(*range(10, 20)), TrainSettings(**settings))  # type: ignore[arg-type]
+    assert found == (words and f"each epoch has {words}: what is left over is trained too")
 
 
 def test_best_is_the_lowest_validation_loss_and_the_last_is_kept_too(decoder: Make, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 from helpers import edit_json
+from safetensors.numpy import load_file, save_file
 from training_rows import rendered_rows
 
 from mlx_sentis.training import adapters, events, loop, resume
@@ -125,6 +127,88 @@ def test_a_state_without_a_part_is_refused_by_its_name(decoder: Make, after_seve
     edit_json(after_seven / "7" / "state.json", lambda state: state.pop(part))
     with pytest.raises(StageError, match=rf"the state lacks:\n(.*\n)?  state\.json: {part}"):
         a_run(decoder, after_seven, going_on=True)
+
+
+def damaged(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], object]:
+    """Return what changes a state's document."""
+    return lambda folder: edit_json(folder / "state.json", change)
+
+
+def cut(folder: Path) -> None:
+    """Keep half of the arrays, as a copy that was cut off has it."""
+    arrays = folder / "state.safetensors"
+    arrays.write_bytes(arrays.read_bytes()[: arrays.stat().st_size // 2])
+
+
+def flipped(folder: Path) -> None:
+    """Turn one bit of the last array."""
+    content = bytearray((folder / "state.safetensors").read_bytes())
+    content[-3] ^= 1
+    (folder / "state.safetensors").write_bytes(content)
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no object": (lambda folder: (folder / "state.json").write_text("[1]"), "not a state"),
+    "no json": (lambda folder: (folder / "state.json").write_text('{"schema": '), "not JSON"),
+    "empty": (lambda folder: (folder / "state.json").write_bytes(b""), "not JSON"),
+    "bytes": (lambda folder: (folder / "state.json").write_bytes(b"\xff\xfe\x00"), "not UTF-8"),
+    "word for a number": (damaged(lambda s: s.update(step="seven")), "step: found 'seven'"),
+    "number for a list": (damaged(lambda s: s.update(valid_losses=1)), "valid_losses: found '1'"),
+    "short key": (damaged(lambda s: s.update(rng=[1])), "rng: wanted two words"),
+    "large key": (damaged(lambda s: s.update(rng=[0, 2**40])), "rng: wanted two words"),
+    "cursor of another kind": (damaged(lambda s: s.update(cursor=3)), r"cursor\.epoch"),
+    "cursor of words": (damaged(lambda s: s["cursor"].update(position=None)), r"cursor\.position: found"),
+    "origin": (damaged(lambda s: s["made_from"].pop("files")), r"made_from\.files"),
+    "origin of another kind": (damaged(lambda s: s.update(made_from=[])), "made_from: found"),
+    "optimiser of another kind": (damaged(lambda s: s.update(optimizer=[1])), "optimizer: found"),
+    "cut arrays": (cut, r"state\.safetensors as it was written"),
+    "a bit": (flipped, r"state\.safetensors as it was written"),
+    "no arrays": (lambda folder: (folder / "state.safetensors").unlink(), r"state\.safetensors"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_state_is_refused_in_words(decoder: Make, after_seven: Path, damage: str) -> None:
+    change, words = DAMAGE[damage]
+    change(after_seven / "7")
+    with pytest.raises(StageError, match=words):
+        a_run(decoder, after_seven, going_on=True)
+
+
+@pytest.mark.parametrize("kind", ["trained", "optimizer"])
+@pytest.mark.parametrize("how", ["gone", "another shape"])
+def test_arrays_without_a_tensor_are_refused_by_its_name_even_without_a_recorded_hash(
+    decoder: Make, after_seven: Path, kind: str, how: str
+) -> None:
+    path = after_seven / "7" / "state.safetensors"
+    arrays = load_file(path)
+    name = next(name for name, array in arrays.items() if name.startswith(f"{kind}.") and array.size > 1)
+    array = arrays.pop(name)
+    if how == "another shape":
+        arrays[name] = array.reshape(-1)[1:]
+    save_file(arrays, path)
+    edit_json(after_seven / "7" / "state.json", lambda state: state.pop("arrays_sha256"))
+    with pytest.raises(StageError, match=f"not there, or of another shape:\n  {re.escape(name)}"):
+        a_run(decoder, after_seven, going_on=True).run(ROWS, VALID)
+
+
+def test_arrays_that_are_none_are_refused_in_words_even_without_a_recorded_hash(
+    decoder: Make, after_seven: Path
+) -> None:
+    cut(after_seven / "7")
+    edit_json(after_seven / "7" / "state.json", lambda state: state.pop("arrays_sha256"))
+    with pytest.raises(StageError, match=r"state\.safetensors: cannot be read"):
+        a_run(decoder, after_seven, going_on=True).run(ROWS, VALID)
+
+
+def test_a_copy_that_made_folders_of_the_links_goes_on(
+    decoder: Make, stopped_once: Path, tmp_path: Path, whole: tuple[Path, loop.Trained]
+) -> None:
+    folder = Path(shutil.copytree(stopped_once, tmp_path / "copy"))  # links become folders
+    assert not (folder / "last").is_symlink()
+    a_run(decoder, folder, going_on=True).run(ROWS, VALID)
+    assert files_of(folder) == files_of(whole[0])
+    assert (folder / "last").is_symlink()
 
 
 @pytest.mark.parametrize(

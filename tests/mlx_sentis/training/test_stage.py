@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import pytest
 from click.testing import Result
-from helpers import call, edit_json
+from helpers import ROOT, call, edit_json
 
-from mlx_sentis.training import events, step
+from mlx_sentis.training import events, stage, step
+from mlx_sentis.training.plan import count_updates, plan_updates, require_trainable
 from mlx_sentis.training.stage import require_known_ids, train_run
 from mlx_sentis.watch.log import read_log
 from weights_bridge.adapter_file import adapter_of, read_adapter
 from weights_bridge.errors import StageError
 from weights_bridge.files import read_json, read_jsonl, write_jsonl
 from weights_bridge.run_folder import RunFolder
-from weights_bridge.settings import resolve
+from weights_bridge.settings import TrainSettings, resolve
 
 SMALL = ("--set", "train.epochs=2", "--set", "train.batch_rows=8", "--set", "adapter.rank=4")
 
@@ -217,15 +222,125 @@ def test_training_again_without_resume_says_what_it_leaves(run: Path, monkeypatc
     assert [s["step"] for s in read_log(run / "log.jsonl").steps] == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.parametrize("content", [b"", b"[1]", b'{"schema": "mlx-sentis/checkpoint/2"}', b"\xff\xfe"])
+def test_a_state_that_cannot_be_read_does_not_keep_from_training_again(
+    run: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    saved_by_signal(run, monkeypatch, after=4)
+    (run / "checkpoints" / "4" / "state.json").write_bytes(content)
+    refused(train(run, "--resume"), r"4: the state lacks|state\.json.*: not ")
+    result = train(run, "--progress", "off")
+    assert result.exit_code == 0, result.output
+    assert "starting over: " in result.stderr
+    assert [s["step"] for s in read_log(run / "log.jsonl").steps] == [1, 2, 3, 4, 5, 6]
+
+
+def test_what_a_kill_left_is_put_right_before_the_next_training(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved_by_signal(run, monkeypatch, after=4)
+    log, checkpoints = (run / "log.jsonl").read_text(), run / "checkpoints"
+    # a training that was to replace this one, killed before it saved: its log stands in the place of the first one's
+    (run / ".log.jsonl-before").write_text(log)
+    (run / "log.jsonl").write_text(log.splitlines(keepends=True)[0] + '{"event": "epoch_sta')
+    # killed while a checkpoint was written, between the two renames of a swap, and with a link half made
+    (checkpoints / ".6-abc_1" / "new").mkdir(parents=True)
+    (checkpoints / ".6-abc_1" / "new" / "state.safetensors").write_bytes(b"half")
+    (checkpoints / ".4-xyz" / "new").mkdir(parents=True)
+    (checkpoints / "4").rename(checkpoints / ".4-xyz" / "old")
+    (checkpoints / ".last-new").symlink_to("6")
+    (run / ".prove-1" / "cut").mkdir(parents=True)
+    result = train(run, "--resume", "--progress", "off")
+    assert result.exit_code == 0, result.output
+    assert not list(run.rglob(".*"))
+    assert [s["step"] for s in read_log(run / "log.jsonl").steps] == [1, 2, 3, 4, 5, 6]
+    assert RunFolder(run).altered() == []
+
+
+def test_a_training_into_a_folder_in_which_another_trains_is_refused(run: Path) -> None:
+    handle = os.open(run, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)  # as the other process holds it
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    refused(train(run), "another training is writing to this folder already")
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    os.close(handle)
+    assert train(run, "--progress", "off").exit_code == 0
+
+
+def test_a_disk_that_fills_up_under_the_log_is_one_line_also_when_the_log_is_closed(small_disk: Path) -> None:
+    filler = small_disk / "filler"
+    with pytest.raises(StageError, match=r"log\.jsonl: cannot be written"):  # noqa: SIM117
+        with stage.log_to_write(small_disk / "log.jsonl", lambda: False, append=False) as log:
+            log.receive(events.Started(42, 14, 41800, 6, 48, 4))
+            with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+                while file.write(b"x" * 512):
+                    pass
+            for _ in range(1000):
+                log.receive(events.Saved(1, 0, "checkpoints/1", False))
+
+
+def test_sigusr1_while_the_model_is_loaded_does_not_end_the_training(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = stage.load_causal_lm
+
+    def asked(folder: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        return load(folder)
+
+    before = signal.getsignal(signal.SIGUSR1)
+    monkeypatch.setattr(stage, "load_causal_lm", asked)
+    assert train(run, "--progress", "off").exit_code == 0
+    assert signal.getsignal(signal.SIGUSR1) == before
+
+
+def test_a_bar_that_nobody_reads_any_more_does_not_end_the_training(run: Path) -> None:
+    words = ["train", "--data", str(run), "--out", str(run), *SMALL]
+    with subprocess.Popen(
+        [sys.executable, "-m", "cli", *words], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None and child.stderr is not None
+        child.stdout.readline()
+        child.stdout.close()
+        said = child.stderr.read().decode()
+        assert child.wait() == 0, said
+    assert "nobody reads the progress any more" in said
+    assert "Traceback" not in said and "Exception" not in said
+    assert [s["step"] for s in read_log(run / "log.jsonl").steps] == [1, 2, 3, 4, 5, 6]
+    assert "train" in RunFolder(run).manifest()["stages"]
+
+
+def test_settings_without_an_effect_are_told_and_contradictions_refused(run: Path) -> None:
+    result = train(run, "--progress", "off", "--set", "train.momentum=0.5")
+    assert "train.momentum=0.5 has no effect: adamw has none" in result.stderr
+    refused(
+        train(run, "--set", "train.full=true", "--set", "adapter.quantise=4"), "settings that contradict each other"
+    )
+
+
+def test_a_token_budget_asks_for_no_number_of_rows(run: Path) -> None:
+    rows = read_jsonl(run / "data" / "train.jsonl")
+    require_trainable(rows[:2], TrainSettings(batch_rows=8, batch_tokens=512))
+    with pytest.raises(StageError, match="2 rows cannot fill one batch of 8"):
+        require_trainable(rows[:2], TrainSettings(batch_rows=8))
+
+
+@pytest.mark.parametrize("batch", [{"batch_rows": 1}, {"batch_rows": 3}, {"batch_rows": 28}, {"batch_tokens": 128}])
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_the_count_of_updates_is_that_of_the_plan(run: Path, batch: dict[str, Any], accumulate: int) -> None:
+    rows, settings = read_jsonl(run / "data" / "train.jsonl"), TrainSettings(epochs=3, accumulate=accumulate, **batch)
+    assert count_updates(rows, settings) == sum(len(plan_updates(rows, settings, epoch)) for epoch in range(3))
+
+
 def test_a_training_that_fails_before_it_saves_gives_the_earlier_log_back(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert train(run, "--progress", "off").exit_code == 0
     before = (run / "log.jsonl").read_bytes()
+    settings = (run / "config.toml").read_bytes()
     with monkeypatch.context() as patch:
         patch.setattr(step, "loss_of_batch", lambda *words: mx.array(mx.nan))
-        refused(train(run, "--progress", "off"), "nothing trained")
+        refused(train(run, "--progress", "off", "--set", "train.learning_rate=0.5"), "nothing trained")
     assert (run / "log.jsonl").read_bytes() == before
+    assert (run / "config.toml").read_bytes() == settings  # as the checkpoints were made
     assert RunFolder(run).altered() == []
     assert "stopped" in (run / "log.failed.jsonl").read_text()
 

@@ -18,6 +18,7 @@ from mlx_sentis.training import events
 from mlx_sentis.watch.log import read_log
 from mlx_sentis.watch.page import page, plots, state
 from weights_bridge.errors import StageError
+from weights_bridge.lock import one_at_a_time
 
 
 def step(number: int, loss: float = 1.0) -> events.StepDone:
@@ -163,6 +164,19 @@ def test_a_log_before_the_first_update_is_a_page_too(run: Path) -> None:
 
 def test_a_missing_log_and_one_that_is_none_are_refused(run: Path) -> None:
     assert re.search(r"log\.jsonl: no such file\n  hint: ", call("watch", run).stderr)
-    (run / "log.jsonl").write_text('{"event": "started"}\n[1, 2]\n', encoding="utf-8")
-    with pytest.raises(StageError, match=r"log\.jsonl:2: not an event of a training"):
+    for line in ("[1, 2]", "3", '{"event": "step", "step": 2}', '{"event": "saved", "step": "two"}', '{"event": []}'):
+        (run / "log.jsonl").write_text(f'{{"event": "started", "updates": 8}}\n{line}\n', encoding="utf-8")
+        with pytest.raises(StageError, match=r"log\.jsonl:2: not an event of a training"):
+            read_log(run / "log.jsonl")
+    (run / "log.jsonl").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(StageError, match=r"log\.jsonl: not a training's log"):
         read_log(run / "log.jsonl")
+
+
+def test_a_training_that_was_killed_is_not_told_as_running(run: Path) -> None:
+    write(run, RUNNING)
+    result = call("watch", run, "--once", run / "now.html")
+    assert result.exit_code == 0, result.output
+    assert "update 4 of 8, epoch 1; no process trains here now: killed, or on another machine" in result.stdout
+    with one_at_a_time(run, "another training"):
+        assert "update 4 of 8, epoch 1, 1 min 30 s left" in call("watch", run, "--once", run / "now.html").stdout
