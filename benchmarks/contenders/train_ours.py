@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks.contenders.timing import timed_with_cores
 from benchmarks.contenders.training import ADAPTER, LEARNING_RATE, figures, read_task
-from benchmarks.turns import Turn
+from benchmarks.turns import Turn, give_back
 from mlx_sentis.training import BLAS, adapters
 from mlx_sentis.training.batches import Batch, make_batch
 from mlx_sentis.training.definitions import load_causal_lm
@@ -36,7 +36,7 @@ def measure(model: str, case: str, rows: int, runs: int, turns: str | None = Non
     step = make_train_step(network, optimizers.AdamW(LEARNING_RATE), TrainSettings(gradient_clip=0.0))
     losses: list[float] = []
     seconds, core_seconds = timed_with_cores(
-        lambda: losses.append(step([batch]).loss), runs, Turn(turns, mx.clear_cache)
+        lambda: losses.append(step([batch]).loss), runs, Turn(turns, lambda: (mx.clear_cache(), give_back()))
     )
     return figures(
         seconds,
