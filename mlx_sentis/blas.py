@@ -20,9 +20,9 @@ from pathlib import Path
 
 # How far to both sides MLX looks when it puts operations in order; its own default is 20. The CPU scheduler runs about
 # fifty operations ahead, counted over all streams: in a narrow order these are of one stream for long and the others
-# wait. A SmolLM2-135M update takes 3.4 instead of 4.7 s on two cores, with the same peak of memory. The gradients of all
-# adapters, a sum over passes each, are already some thousands side by side: with 1,000 a batch of eight passes ran on one
-# core (37.7 s an update, with no limit 19.9 s).
+# wait. A SmolLM2-135M update takes 3.4 instead of 4.7 s on two cores, with the same peak of memory. The gradients of
+# all adapters, a sum over passes each, are already some thousands side by side: with 1,000 a batch of eight passes ran
+# on one core (37.7 s an update, with no limit 19.9 s).
 TAPE_WIDTH = ("MLX_BFS_MAX_WIDTH", "1000000")
 
 
