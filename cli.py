@@ -31,7 +31,7 @@ COMMANDS = {
     "parity": ("parity.commands:parity", "Measure the gates of a run again."),
     "eval": ("parity.commands:evaluate", "Score held-out rows before and after, axis by axis."),
     "validate": ("parity.validate_commands:validate", "Render the tuned model on three kinds of prompts, unjudged."),
-    "unity": ("converters.unity.commands:unity", "Write C# for a Unity project: prompt, and tests that hold it."),
+    "unity": ("converters.unity.commands:unity", "Write a folder for Unity: model, C#, tests, harness."),
     "bench": ("benchmarks.commands:bench", "Benchmarks, and a run against its budgets."),
     "run": ("parity.run_commands:run", "All stages in order; without a file, the embedded demo."),
 }

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import shutil
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from exports import Exported
+from unity_kit import Built, build_kit, build_stubs, require_mono, said_by
 
 from converters.unity.kit import write_kit
+from mlx_sentis.evaluation.gate import Judged, choose_gate, gate_document
+from mlx_sentis.evaluation.scoring import Answer
 from mlx_sentis.prepare.run import run_prepare
+from parity.fixtures import choose_fixtures, write_fixtures
+from parity.runners.onnx_decoder import OnnxDecoder
+from weights_bridge.files import read_jsonl, write_json
 from weights_bridge.run_folder import RunFolder
 from weights_bridge.settings import DataSettings
 
-STUBS = Path(__file__).parent / "stubs"
 TOOL = {
     "name": "set_light",
     "parameters": {"properties": {"state": {"enum": ["on", "off"]}, "lamps": {"type": "integer"}}},
@@ -37,9 +41,8 @@ class Compiled:
 
     def run(self, *words: str) -> dict[str, str]:
         """Run the tests of the kit and return test to `passed`, or to its message."""
-        ended = subprocess.run(["mono", self.program, *words], capture_output=True, text=True, check=True)
         found = {}
-        for line in ended.stdout.splitlines():
+        for line in said_by(self.program, *words):
             how, _, rest = line.partition(" ")
             name, _, message = rest.partition(": ")
             found[name] = how if how == "passed" else message
@@ -50,6 +53,11 @@ class Compiled:
         found = self.run("prompts", *map(_base64, said))
         made = [found[str(number + 1)] for number in range(len(said))]
         return [one if one.startswith("refused") else base64.b64decode(one).decode() for one in made]
+
+    def calls(self, *answers: str) -> list[str]:
+        """Return the call that each answer makes, as `name count-of-arguments`; empty where it makes none."""
+        found = self.run("calls", *map(_base64, answers))
+        return [found[str(number + 1)] for number in range(len(answers))]
 
     def tokenizer(self, ids: Mapping[str, Sequence[int]]) -> str:
         """Return how the check of a tokenizer ends: `passed`, or its message."""
@@ -62,28 +70,22 @@ def _base64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-def _compiled(kit: Path, namespace: str) -> Compiled:
-    """Compile a kit as strictly as the project promises; any warning is an error."""
-    program, stubs = kit.parent / f"{kit.name}.exe", kit.parent / "stubs"
-    stubs.mkdir(exist_ok=True)
-    for stub in STUBS.iterdir():
-        text = stub.read_text(encoding="utf-8").replace("MlxSentis.", f"{namespace}.")
-        (stubs / stub.name).write_text(text, encoding="utf-8")
-    sources = [str(file) for folder in (kit, stubs) for file in sorted(folder.rglob("*.cs"))]
-    flags = ["-langversion:7.2", "-warnaserror", "-warn:4", f"-out:{program}"]
-    ended = subprocess.run(["mcs", *flags, *sources], capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return Compiled(program, next(kit.rglob("prompt_contract.json")))
+@pytest.fixture(scope="session")
+def stubs(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    """The stubs of Unity's assemblies, compiled once."""
+    require_mono()
+    return made_once("unity-stubs", build_stubs)
 
 
 @pytest.fixture(scope="session")
-def compiled() -> Callable[[Path, str], Compiled]:
-    """Return how a kit is compiled; without Mono skip, or under CI fail."""
-    if missing := [name for name in ("mcs", "mono") if not shutil.which(name)]:
-        what = f"{' and '.join(missing)} not found: on Debian `apt-get install mono-mcs mono-runtime`"
-        # Mono is no part of the product: who has none can still run all other tests. CI must not pass without it.
-        pytest.fail(what) if os.environ.get("CI") else pytest.skip(what)
-    return _compiled
+def compiled(stubs: Path) -> Callable[[Path, str], Compiled]:
+    """Return how a kit is compiled with its tests; without Mono skip, or under CI fail."""
+
+    def compile_kit(kit: Path, namespace: str) -> Compiled:
+        built = build_kit(kit, stubs, kit.parent / f"{kit.name}-built", namespace)
+        return Compiled(built.program("Tests"), next(kit.rglob("prompt_contract.json")))
+
+    return compile_kit
 
 
 @pytest.fixture(scope="session")
@@ -107,5 +109,74 @@ def kit(
 ) -> Compiled:
     """The compiled kit of the run. Whoever changes its contract writes it back."""
     folder = tmp_path_factory.mktemp("assets") / "Npc"
-    write_kit(prepared, folder, "MyGame.Npc")
+    write_kit(prepared, folder, "MyGame.Npc", prompt_only=True)
     return compiled(folder, "MyGame.Npc")
+
+
+GATE_ROWS = [Judged("set_light", Answer("call", "set_light", {"state": "on"}), 2.5 + at) for at in range(5)]
+GATE_ROWS += [Judged(None, Answer("call", "set_light", {"state": "on"}), 0.1 * at) for at in range(5)]
+
+
+def write_finished_run(prepared: RunFolder, exported: Exported, folder: Path) -> RunFolder:
+    """Write a run that has what a kit is made of: the prepared one, a graph with fixtures, a passed edge A, a gate."""
+    shutil.copytree(prepared.root, folder)
+    run = RunFolder(folder)
+    onnx, merged, parity, gate = (run.path(name) for name in ("onnx", "merged", "parity", "eval"))
+    with run.stage("swap") as stage:
+        shutil.copytree(exported.model, merged)
+        onnx.mkdir()
+        shutil.copyfile(exported.onnx, onnx / "model.onnx")
+        write_json(onnx / "contract.json", exported.contract)
+        stage.wrote(onnx, merged)
+    with run.stage("edge-a-tuned", [onnx / "model.onnx"]) as stage:
+        chosen = choose_fixtures(read_jsonl(run.path("data", "train.jsonl")), 2, exported.contract)
+        decoder = OnnxDecoder(onnx / "model.onnx", exported.contract)
+        outputs = [decoder.forward(fixture.ids) for fixture in chosen]
+        write_fixtures(onnx / "fixtures", chosen, outputs, exported.contract)
+        write_json(parity / "a.json", {"schema": "mlx-sentis/a/1", "gate": "a", "passed": True})
+        stage.wrote(onnx / "fixtures", parity / "a.json")
+    with run.stage("eval") as stage:
+        chosen_gate = choose_gate(GATE_ROWS, 3)
+        document = gate_document(chosen_gate, GATE_ROWS, refusal="none", known_tools=["set_light"])
+        write_json(gate / "gate.json", document)
+        stage.wrote(gate / "gate.json")
+    return run
+
+
+@pytest.fixture(scope="session")
+def finished(
+    tmp_path_factory: pytest.TempPathFactory, prepared: RunFolder, exported: Callable[..., Exported]
+) -> RunFolder:
+    """A finished run of a decoder with sliding layers. Copy to change."""
+    return write_finished_run(prepared, exported("gemma3_text"), tmp_path_factory.mktemp("finished") / "run")
+
+
+@pytest.fixture
+def finished_of(prepared: RunFolder, tmp_path: Path) -> Callable[[Exported], RunFolder]:
+    """Return how a finished run of another export is made."""
+    return lambda export: write_finished_run(prepared, export, tmp_path / "run")
+
+
+@dataclass(frozen=True)
+class Project:
+    """A Unity project with a kit in it, and the kit's assemblies.
+
+    Attributes:
+        folder: the project's; `Assets/` is in it.
+        kit: the kit's folder.
+        built: its assemblies.
+    """
+
+    folder: Path
+    kit: Path
+    built: Built
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory: pytest.TempPathFactory, finished: RunFolder, stubs: Path) -> Project:
+    """A project with the kit of the finished run. Copy to change."""
+    folder = tmp_path_factory.mktemp("project")
+    kit = folder / "Assets" / "Npc"
+    write_kit(finished, kit, "MyGame.Npc")
+    shutil.copy(finished.path("eval", "gate.json"), folder)
+    return Project(folder, kit, build_kit(kit, stubs, folder / "built", "MyGame.Npc"))

@@ -194,7 +194,7 @@ def test_line_ends_and_escapes_of_the_file_do_not_count_but_a_comma_does(kit: An
 def test_changed_constants_fail_as_well(
     compiled: Callable[[Path, str], Any], prepared: RunFolder, tmp_path: Path
 ) -> None:
-    write_kit(prepared, tmp_path / "Npc")
+    write_kit(prepared, tmp_path / "Npc", prompt_only=True)
     constants = tmp_path / "Npc" / "Runtime" / "PromptContract.cs"
     text = constants.read_text(encoding="utf-8")
     changed = text.replace('"<end_of_turn>\\n" +', '"<end_of_turn>\\n " +').replace(
@@ -246,7 +246,7 @@ def test_the_command_writes_into_assets_and_leaves_other_files_alone(prepared: R
     out = tmp_path / "Assets" / "Npc"
     (out / "Runtime").mkdir(parents=True)
     (out / "Runtime" / "PromptBuilder.cs.meta").write_text("guid: 1", encoding="utf-8")
-    found = call("unity", run, "--out", out, "--namespace", "MyGame.Npc", "--json")
+    found = call("unity", run, "--out", out, "--namespace", "MyGame.Npc", "--prompt-only", "--json")
     assert found.exit_code == 0, found.output
     document = json.loads(found.stdout)
     assert document["schema"] == "mlx-sentis/unity/1"
@@ -270,9 +270,9 @@ def test_rows_with_another_system_turn_are_told(prepared: RunFolder, tmp_path: P
     run.mkdir()
     shutil.copy(prepared.path("prompt_contract.json"), run)
     (run / "manifest.json").write_text('{"schema": "mlx-sentis/manifest/1", "stages": {}}', encoding="utf-8")
-    assert write_kit(RunFolder(run), tmp_path / "a")["other_openings"] == []
+    assert write_kit(RunFolder(run), tmp_path / "a", prompt_only=True)["other_openings"] == []
     edit_json(run / "prompt_contract.json", lambda c: c["samples"]["none"].update(tools=[]))
-    found = call("unity", run, "--out", tmp_path / "b")
+    found = call("unity", run, "--out", tmp_path / "b", "--prompt-only")
     assert found.exit_code == 0
     assert "rows of kind none have another system turn or other tools" in found.stderr
 
@@ -302,7 +302,7 @@ def test_a_contract_that_c_sharp_cannot_follow_is_refused_by_field(
     shutil.copy(prepared.path("prompt_contract.json"), tmp_path)
     edit_json(tmp_path / "prompt_contract.json", change)
     with pytest.raises(StageError, match="prompt_contract") as caught:
-        write_kit(RunFolder(tmp_path), tmp_path / "out")
+        write_kit(RunFolder(tmp_path), tmp_path / "out", prompt_only=True)
     assert wanted in caught.value.message
     assert not (tmp_path / "out").exists()
 
@@ -312,7 +312,7 @@ def test_an_altered_contract_a_file_as_folder_and_no_name_are_refused(prepared: 
     shutil.copytree(prepared.root, run)
     edit_json(run / "prompt_contract.json", lambda c: c["padding"].update(value=9))
     with pytest.raises(StageError, match="files changed since they were recorded"):
-        write_kit(RunFolder(run), tmp_path / "out")
+        write_kit(RunFolder(run), tmp_path / "out", prompt_only=True)
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(StageError, match="a file, wanted a folder"):
         write_kit(prepared, tmp_path / "file")

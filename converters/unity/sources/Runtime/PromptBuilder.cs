@@ -16,8 +16,8 @@ namespace MlxSentis
         // Invalid surrogates throw instead of becoming U+FFFD, which no row was trained with.
         private static readonly UTF8Encoding Utf8 = new UTF8Encoding(false, true);
 
-        // What the template's own strip takes away; string.Trim() without arguments takes another set.
-        private static readonly char[] WhiteSpace =
+        // What Python's strip takes away, in templates and answers; string.Trim() without arguments takes another set.
+        internal static readonly char[] WhiteSpace =
         {
             '\u0009', '\u000A', '\u000B', '\u000C', '\u000D', '\u001C', '\u001D', '\u001E', '\u001F', '\u0020',
             '\u0085', '\u00A0', '\u1680', '\u2000', '\u2001', '\u2002', '\u2003', '\u2004', '\u2005', '\u2006',

@@ -3,43 +3,62 @@ using System.Collections.Generic;
 using System.Globalization;
 using System.Text;
 
-namespace MlxSentis.Tests
+namespace MlxSentis
 {
     /// <summary>
-    /// Reads JSON into dictionaries, lists, texts, long or double, bool and null. Unity's JsonUtility reads no object
-    /// whose keys are data, which the contract's samples are.
+    /// Reads strict JSON into dictionaries, lists, texts, long or double, bool and null: no key twice, no half of a
+    /// surrogate pair, nothing nested deeper than <see cref="Deepest"/>. Unity's JsonUtility reads no object whose keys
+    /// are data, which the contract's samples and a call's arguments are.
     /// </summary>
     internal sealed class Json
     {
+        private const int Deepest = 64;
+
         private readonly string _text;
         private int _at;
+        private int _depth;
 
-        private Json(string text)
+        private Json(string text, int at)
         {
             _text = text;
+            _at = at;
         }
 
         /// <exception cref="FormatException">It is no JSON; the message names the character.</exception>
         public static object Parse(string text)
         {
-            Json json = new Json(text);
+            int at = 0;
+            object value = ParseAt(text, ref at);
+            Json rest = new Json(text, at);
+            rest.SkipSpace();
+            return rest._at == text.Length ? value : throw rest.Fault("the end");
+        }
+
+        /// <summary>Reads the one value that begins at a place, which is moved behind it; more text may follow.</summary>
+        /// <exception cref="FormatException">As for <see cref="Parse"/>.</exception>
+        public static object ParseAt(string text, ref int at)
+        {
+            Json json = new Json(text, at);
             object value = json.Value();
-            json.SkipSpace();
-            return json._at == text.Length ? value : throw json.Fault("the end");
+            at = json._at;
+            return value;
         }
 
         private object Value()
         {
             SkipSpace();
             char first = Peek();
-            if (first == '{')
+            if (first == '{' || first == '[')
             {
-                return Object();
-            }
+                _depth++;
+                if (_depth > Deepest)
+                {
+                    throw Fault("less nesting");
+                }
 
-            if (first == '[')
-            {
-                return Array();
+                object nested = first == '{' ? (object)Object() : Array();
+                _depth--;
+                return nested;
             }
 
             if (first == '"')
@@ -66,7 +85,13 @@ namespace MlxSentis.Tests
                 string name = Text();
                 SkipSpace();
                 Expect(":");
-                members[name] = Value();
+                object value = Value();
+                if (members.ContainsKey(name))
+                {
+                    throw Fault("each key once");
+                }
+
+                members.Add(name, value);
                 SkipSpace();
             }
 
@@ -99,11 +124,17 @@ namespace MlxSentis.Tests
             while (Peek() != '"')
             {
                 char next = _text[_at++];
+                if (next < ' ')
+                {
+                    throw Fault("no control character");
+                }
+
                 text.Append(next == '\\' ? Escaped() : next);
             }
 
             _at++;
-            return text.ToString();
+            string found = text.ToString();
+            return HasHalfAPair(found) ? throw Fault("whole surrogate pairs") : found;
         }
 
         private char Escaped()
@@ -129,19 +160,53 @@ namespace MlxSentis.Tests
         private object Number()
         {
             int start = _at;
-            while (_at < _text.Length && "+-.0123456789eE".IndexOf(_text[_at]) >= 0)
+            Take("-");
+            if (!Take("0"))
             {
-                _at++;
+                Digits();
+            }
+
+            bool isWhole = true;
+            if (Take("."))
+            {
+                isWhole = false;
+                Digits();
+            }
+
+            if (Take("e") || Take("E"))
+            {
+                isWhole = false;
+                if (!Take("+"))
+                {
+                    Take("-");
+                }
+
+                Digits();
             }
 
             string digits = _text.Substring(start, _at - start);
             CultureInfo culture = CultureInfo.InvariantCulture;
-            if (long.TryParse(digits, NumberStyles.AllowLeadingSign, culture, out long whole))
+            if (isWhole && long.TryParse(digits, NumberStyles.AllowLeadingSign, culture, out long whole))
             {
                 return whole;
             }
 
-            return double.TryParse(digits, NumberStyles.Float, culture, out double number) ? number : throw Fault("a value");
+            bool isRead = double.TryParse(digits, NumberStyles.Float, culture, out double number);
+            return isRead && !double.IsInfinity(number) ? number : throw Fault("a smaller number");
+        }
+
+        private void Digits()
+        {
+            int start = _at;
+            while (_at < _text.Length && _text[_at] >= '0' && _text[_at] <= '9')
+            {
+                _at++;
+            }
+
+            if (_at == start)
+            {
+                throw Fault("a value");
+            }
         }
 
         private void SkipSpace()
@@ -174,6 +239,24 @@ namespace MlxSentis.Tests
             {
                 throw Fault(word);
             }
+        }
+
+        private static bool HasHalfAPair(string text)
+        {
+            for (int i = 0; i < text.Length; i++)
+            {
+                if (char.IsSurrogate(text[i]))
+                {
+                    if (!char.IsSurrogatePair(text, i))
+                    {
+                        return true;
+                    }
+
+                    i++;
+                }
+            }
+
+            return false;
         }
 
         private FormatException Fault(string wanted)

@@ -13,7 +13,7 @@ internal static class Runner
     {
         Console.OutputEncoding = new UTF8Encoding(false);
         Thread.CurrentThread.CurrentCulture = new CultureInfo("sv-SE"); // U+2212 as minus, a comma in decimals
-        foreach (Type type in Assembly.GetExecutingAssembly().GetTypes())
+        foreach (Type type in typeof(MlxSentis.Tests.TokenizerCheck).Assembly.GetTypes())
         {
             if (type.GetCustomAttribute<TestFixtureAttribute>() != null)
             {
@@ -26,6 +26,14 @@ internal static class Runner
             for (int i = 1; i < arguments.Length; i++)
             {
                 Console.WriteLine("prompt " + i + ": " + Prompt(Unescaped(arguments[i])));
+            }
+        }
+
+        if (arguments.Length > 0 && arguments[0] == "calls")
+        {
+            for (int i = 1; i < arguments.Length; i++)
+            {
+                Console.WriteLine("call " + i + ": " + Call(Unescaped(arguments[i])));
             }
         }
 
@@ -55,6 +63,12 @@ internal static class Runner
         {
             return "refused, " + error.Message.Split('\n')[0];
         }
+    }
+
+    private static string Call(string answer)
+    {
+        MlxSentis.ToolCall call;
+        return MlxSentis.ToolCall.TryRead(answer, out call) ? call.Name + " " + call.Arguments.Count : "";
     }
 
     private static void RunFixture(Type type)

@@ -1,0 +1,86 @@
+"""Reading an answer's call in C#: what Python's reader takes for exactly one well-formed call, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import edit_json
+from unity_kit import build_kit, said_by
+
+from converters.unity.kit import write_kit
+from mlx_sentis.prepare.answers import parse_answer
+from weights_bridge.run_folder import RunFolder
+
+CALL = '{"name": "open", "arguments": {"door": "left", "count": 2}}'
+LLAMA = CALL.replace("arguments", "parameters")
+DEEP = '{"name": "x", "arguments": {"a": ' + "[" * 70 + "]" * 70 + "}}"
+VALUES = [
+    "1", "-0", "1.5e3", "01", "+1", "1.", ".5", "1e", "NaN", "Infinity", "1e999", "true", "null", "nul", '"a"',
+    '"\\u00e9"', '"\\ud83d\\udeaa"', '"\\ud83d"', '"\\x"', '"tab\t"', "[1, 2]", "[1,]", "{}", '{"a": 1, "a": 2}',
+    '"</tool_call>"', "'a'",
+]  # fmt: skip
+TEXTS = [
+    "none", "", " ", "Certainly!", "{", CALL, f"  {CALL}\n", f"{CALL}\n{CALL}", f"{CALL} {CALL}", f"Sure.\n{CALL}",
+    f"{CALL}\nDone.", f" {CALL}\n {CALL}", f"{CALL}\n\n", '{"name": "open"}', '{"name": 1, "arguments": {}}',
+    '{"name": "open", "arguments": []}', '{"name": "open", "arguments": {}, "more": 1}', '["name"]', "{}", "{]", DEEP,
+    LLAMA, f"{LLAMA}; {LLAMA}", f"{LLAMA};", f"<|python_tag|>{LLAMA}", f"<|python_tag|> {CALL}", f"{LLAMA} and",
+    f"<tool_call>{CALL}</tool_call>", f"<tool_call>\n{CALL}\n</tool_call>", f"Yes. <tool_call>{CALL}</tool_call> Bye.",
+    f"<tool_call>{CALL}", f"<tool_call>{CALL}</tool_call><tool_call>{CALL}</tool_call>", "<tool_call></tool_call>",
+    f"<tool_call>{CALL} {CALL}</tool_call>", f"\u3000{CALL}\u2028", f"\ufeff{CALL}",
+    f"<tool_call>\u00a0{CALL}</tool_call>",
+    *(f'{{"name": "set", "arguments": {{"value": {value}}}}}' for value in VALUES),
+    *(f'<tool_call>{{"name": "set", "arguments": {{"value": {value}}}}}</tool_call>' for value in VALUES),
+]  # fmt: skip
+
+
+def wanted_of(text: str, style: str) -> str:
+    found = parse_answer(text, style)
+    if found.kind != "call" or len(found.calls) != 1:
+        return ""
+    return f"{found.calls[0].name} {len(found.calls[0].arguments)}"
+
+
+def styled(prepared: RunFolder, folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    """Write the kit of a run whose contract was changed."""
+    folder.mkdir()
+    shutil.copy(prepared.path("prompt_contract.json"), folder)
+    edit_json(folder / "prompt_contract.json", change)
+    write_kit(RunFolder(folder), folder / "kit", "MyGame.Npc", prompt_only=True)
+    return folder / "kit"
+
+
+@pytest.mark.parametrize("style", ["system-block", "template"])
+def test_a_call_is_what_pythons_reader_takes_for_one(
+    prepared: RunFolder, compiled: Callable[[Path, str], Any], tmp_path: Path, style: str
+) -> None:
+    kit = styled(prepared, tmp_path / "run", lambda c: c["tool_serialisation"].update(style=style))
+    found = compiled(kit, "MyGame.Npc").calls(*TEXTS)
+    wanted = [wanted_of(text, style) for text in TEXTS]
+    differing = [(text, mine, right) for text, mine, right in zip(TEXTS, found, wanted, strict=True) if mine != right]
+    assert differing == []
+    assert 10 < sum(map(bool, wanted)) < len(TEXTS) - 10
+
+
+def test_a_syntax_that_is_no_json_brings_no_reader(prepared: RunFolder, stubs: Path, tmp_path: Path) -> None:
+    probe = "<start_function_call>call:open{door:<escape>left<escape>}<end_function_call>"
+    kit = styled(prepared, tmp_path / "run", lambda c: c["tool_serialisation"].update(probe_answer=probe))
+    assert not (kit / "Runtime" / "ToolCall.cs").exists()
+    build_kit(kit, stubs, tmp_path / "built", "MyGame.Npc")
+
+
+def test_the_gate_passes_what_pythons_gate_passes(project: Any) -> None:
+    program = project.built.program("Gate")
+    rules = json.loads((project.folder / "gate.json").read_text(encoding="utf-8"))
+    least = rules["threshold"]
+    known = '{"name": "set_light", "arguments": {"state": "on"}}'
+    cases = [
+        (known, least, True), (known, least + 1, True), (known, least - 1e-6, False), (known, float("nan"), False),
+        (CALL, least + 9, False), ("none", least + 9, False), (f"{known}\n{known}", least + 9, False),
+    ]  # fmt: skip
+    words = [word for text, margin, _ in cases for word in (text, repr(margin))]
+    assert said_by(program, *words) == ["set_light" if passes else "refused" for *_, passes in cases]
