@@ -75,8 +75,11 @@ def import_model(path: Path, skeleton: Skeleton, known: Facts, found: Mapping[st
     if order is None:
         raise Throws("the nodes read each other in a circle")
     walk = _Walk(made, view, known, opset, weights, fused_layers(model, known), found)
+    inside = walk.inside_layers()
     for index in order:
-        walk.add(model.graph.node[index])
+        node = model.graph.node[index]
+        if not inside.intersection(node.output):
+            walk.add(node)
     for value in model.graph.output:
         if value.name in graph.kinds:
             graph.outputs.append(value.name)
@@ -129,6 +132,24 @@ class _Walk:
     weights: Weights
     fused: Mapping[str, tuple[Layer, dict[str, str]]]
     found: Mapping[str, frozenset[str]]
+
+    def inside_layers(self) -> set[str]:
+        """Return the tensors that exist only inside the layers of several nodes: nothing else reads them."""
+        inside: set[str] = set()
+        for output, (layer, _) in self.fused.items():
+            waiting = list(self.view.makers[output].input)
+            while waiting:
+                name = waiting.pop()
+                maker = self.view.makers.get(name)
+                if (
+                    maker is not None
+                    and name not in layer.inputs
+                    and name not in inside
+                    and maker.op_type != "Constant"
+                ):
+                    inside.add(name)
+                    waiting += maker.input
+        return inside
 
     def add(self, node: onnx.NodeProto) -> None:
         """Write what stands for one node; an output that cannot be predicted is left out with the reason."""

@@ -105,6 +105,19 @@ def test_smollm2s_training_resumes_to_the_bit_after_kills(smollm2_run: Path) -> 
 
 
 @pytest.mark.slow
+def test_smollm2_is_predicted_to_compute_in_sentis_what_it_computes_in_onnx_runtime(smollm2_run: Path) -> None:
+    from parity.runners.decoder_io import empty_cache, prefill_inputs
+    from parity.runners.sentis import predicted_edge_b
+
+    contract = read_json(smollm2_run / "onnx" / "contract.json")
+    ids = [int(i) for i in np.random.default_rng(0).integers(0, 49152, 64)]
+    inputs = prefill_inputs(ids, 0, contract) | empty_cache(contract)
+    edge = predicted_edge_b(smollm2_run / "onnx" / "model.onnx", inputs, 110)
+    assert edge.prediction.verdict == "predicted" and not edge.prediction.deviations
+    assert len(edge.results) == 61 and all(result.passed for result in edge.results)  # 134 dB at the logits
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["toy-qwen2", "toy-qwen3", "toy-gemma3"])
 def test_each_architecture_passes_every_gate(model: str, small_data: Path, tmp_path: Path) -> None:
     root = tmp_path / model

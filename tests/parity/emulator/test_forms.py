@@ -11,6 +11,7 @@ import pytest
 from onnx import helper
 
 from parity.emulator import Prediction, predict
+from parity.emulator.emulation import Emulation
 from parity.emulator.operators.shapes import padded
 from parity.emulator.operators.sorting import select
 from parity.runners.sentis import onnx_outputs
@@ -283,6 +284,9 @@ def test_a_fused_chain_computes_what_the_chain_does_up_to_rounding(made: Made, l
     x = np.abs(np.random.default_rng(3).normal(size=(3, 4))).astype(np.float32) + 0.1
     fused = fused_layers(onnx_file.read_skeleton(model).model, facts("2.6"))
     assert fused["y"][0].op == layer
+    case = Emulation(model).declared
+    assert case.made is not None
+    assert not {name for one in nodes[:-1] for name in one.output} & set(case.made.graph.kinds)  # they are no layers
     np.testing.assert_allclose(
         predict(model, {"x": x}).outputs["y"], onnx_outputs(model, {"x": x})["y"], rtol=2e-6, atol=1e-6
     )
