@@ -21,7 +21,7 @@ def document_faults(document: Mapping[str, Any], figures: Mapping[str, Any], cur
         figures: name to type of the figures at its top.
         cursor: names of the place in the data.
     """
-    wanted = dict(figures) | {"rng": list[int], "optimizer": dict[str, int], "made_from": dict[str, dict]}
+    wanted = dict(figures) | {"rng": list[int], "optimizer": dict[str, int], "made_from": dict}
     faults = _faults(document, wanted, "")
     found = document.get("cursor", {})
     faults += _faults(found if isinstance(found, dict) else {}, dict.fromkeys(cursor, int), "cursor.")
