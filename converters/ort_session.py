@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from weights_bridge.compare import Array
 
 
 def open_session(
@@ -12,6 +16,7 @@ def open_session(
     threads: int | None = None,
     *,
     folder: Path | None = None,
+    initialisers: Mapping[str, Array] | None = None,
 ) -> Any:
     """Return an `onnxruntime.InferenceSession` on the CPU.
 
@@ -20,6 +25,8 @@ def open_session(
         optimisation: ORT's graph optimisations, all or none.
         threads: inside an operator; None lets ORT choose.
         folder: where the side files of a serialised model lie.
+        initialisers: numbers that take the place of the model's own, of the same type and sizes; ORT reads them where
+            they lie, so they must live as long as the session.
 
     Raises:
         StageError: ORT refuses the model.
@@ -36,6 +43,9 @@ def open_session(
         options.intra_op_num_threads = threads
     if folder is not None:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
+    values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in (initialisers or {}).items()}
+    for name, value in values.items():
+        options.add_initializer(name, value)
     source = model if isinstance(model, bytes) else str(model)
     try:
         return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mlx_sentis.evaluation.conduct import amended, conduct_of, remarks
-from mlx_sentis.evaluation.generator import Answered, answers
+from mlx_sentis.evaluation.generator import Answered, Generator, answers
 from mlx_sentis.evaluation.scoring import Answer, arguments_by_name, read_answer, score
 from mlx_sentis.evaluation.verdicts import verdicts
 from parity.eval_gate import Calibration, gate_of, read_calibration
@@ -89,13 +89,13 @@ def evaluate_run(
     if not baseline and (asked_too.exists() or run.is_recorded(asked_too)):
         inputs.append(asked_too)
     with run.stage("baseline" if baseline else "eval", list(dict.fromkeys(inputs))) as stage:
-        held_out = _held_out(run, settings.eval.rows if rows is None else rows)
+        held_out = held_out_rows(run, settings.eval.rows if rows is None else rows)
         calibration = Calibration([]) if baseline else read_calibration(run)
         said: dict[str, Said] = {}
         for name, side in sides.items():
             more = calibration if name == "after" else Calibration([])
             said[name], stage.facts[name] = _ask(run, settings, (runner, side), held_out, more, f"eval {name}", quiet)
-        document = _document(runner, held_out, {name: one.part(0, len(held_out)) for name, one in said.items()})
+        document = scored_document(runner, held_out, {name: one.part(0, len(held_out)) for name, one in said.items()})
         stage.facts["rows"] = len(held_out)
         if baseline:
             _write(stage, run.path("eval", "baseline.json"), document)
@@ -114,7 +114,12 @@ def _write(stage: Any, path: Path, document: dict[str, Any]) -> None:
     stage.wrote(path)
 
 
-def _held_out(run: RunFolder, count: int) -> list[Row]:
+def held_out_rows(run: RunFolder, count: int) -> list[Row]:
+    """Return the first `count` held-out rows that have an expected answer; 0 is all.
+
+    Raises:
+        StageError: there is none.
+    """
     path = run.path("data", "holdout.jsonl")
     rows = [row for row in read_jsonl(path) if row["expect"] is not None]
     if not rows:
@@ -132,24 +137,56 @@ def _ask(
     quiet: bool,
 ) -> tuple[Said, dict[str, Any]]:
     """Let one model answer the held-out rows, then the calibration rows; the model is freed when this returns."""
+    rows = [*held_out, *calibration.rows]
+    return ask(run, settings, open_generator(run, *model), rows, label, quiet, calibration.refusal_id)
+
+
+def ask(
+    run: RunFolder,
+    settings: Settings,
+    generator: Generator,
+    rows: Sequence[Row],
+    label: str,
+    quiet: bool,
+    refusal_id: int | None = None,
+) -> tuple[Said, dict[str, Any]]:
+    """Let a model answer rows of a run.
+
+    Args:
+        run: for its recipe, tools and tokenizer.
+        settings: `eval.max_new_tokens`.
+        generator: the model.
+        rows: prepared rows.
+        label: of the progress bar.
+        quiet: no progress bar.
+        refusal_id: the first token of a refusal; with it each answer gets its margin.
+
+    Returns:
+        What was said, and counts and seconds.
+    """
     from tqdm import tqdm
 
     recipe, dataset = read_json(run.path("recipe.json")), read_json(run.path("data", "dataset.json"))
-    rows = [*held_out, *calibration.rows]
     started = time.monotonic()
     stream = answers(
-        open_generator(run, *model),
+        generator,
         rows,
         text_decoder(run, recipe),
         max_new_tokens=settings.eval.max_new_tokens,
         stop_ids=recipe["stop_ids"],
         shared_tokens=dataset["shared_prefix_tokens"],
-        refusal_id=calibration.refusal_id,
+        refusal_id=refusal_id,
     )
     found = list(tqdm(stream, desc=label, total=len(rows), unit="row", disable=quiet or None))
-    read = [read_answer(one.text, _names(one.row.get("tools") or dataset["tools"]), recipe["tools"]) for one in found]
+    read_one = reader_of(recipe, dataset)
+    read = [read_one(one.row, one.text) for one in found]
     facts: dict[str, Any] = {"rows": len(rows), "new_tokens": sum(one.new_tokens for one in found)}
     return Said(found, read), facts | {"seconds": round(time.monotonic() - started, 2)}
+
+
+def reader_of(recipe: Mapping[str, Any], dataset: Mapping[str, Any]) -> Callable[[Row, str], Answer]:
+    """Return what reads a row's text as an answer."""
+    return lambda row, text: read_answer(text, _names(row.get("tools") or dataset["tools"]), recipe["tools"])
 
 
 def _names(tools: Sequence[Mapping[str, Any]]) -> set[str]:
@@ -172,7 +209,7 @@ def text_decoder(run: RunFolder, recipe: Mapping[str, Any]) -> Callable[[list[in
     return lambda ids: tokenizer.decode(ids, skip_special_tokens=False)
 
 
-def _document(runner: Runner, rows: Sequence[Row], said: Mapping[str, Said]) -> dict[str, Any]:
+def scored_document(runner: Runner, rows: Sequence[Row], said: Mapping[str, Said]) -> dict[str, Any]:
     """Return the scores of each side and, where there are two, the verdicts."""
     scored = {side: score(one.pairs) for side, one in said.items()}
     conduct = {side: conduct_of(one.pairs) for side, one in said.items()}

@@ -151,7 +151,10 @@ def _joined(graph: LayerGraph, before: Layer, after: Layer, op: str, row: dict[s
     for place, name in enumerate(inputs):
         if place != position and name in graph.constants:  # its numbers are new ones
             inputs[place] = fresh = f"{after.output}:{place}"
-            graph.hold(fresh, Constant(graph.constants[name].kind, graph.constants[name].sizes))
+            sizes = graph.constants[name].sizes
+            if before.op == after.op == "Dense":  # rows of the first weight, columns of the second
+                sizes = (*sizes[:-1], *graph.constants[after.inputs[1]].sizes[-1:])
+            graph.hold(fresh, Constant(graph.constants[name].kind, sizes))
     nodes = before.nodes + after.nodes
     graph.note(row, op, after.output, nodes)
     made = Layer(op, inputs, after.outputs, literals, nodes)

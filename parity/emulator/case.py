@@ -13,7 +13,7 @@ from converters.finding import SEVERITIES, Finding
 from converters.onnx_file import Skeleton
 from converters.scan import skeleton_findings
 from parity.emulator.importer import Imported, import_model
-from parity.emulator.prediction import Deviation, Throws
+from parity.emulator.prediction import Deviation, Throws, Unknown
 from parity.emulator.running import Runner
 from parity.emulator.verdict import as_deviations, fatal
 from weights_bridge.compare import Array
@@ -65,7 +65,12 @@ def case_of(
     if quantise is not None:
         from parity.emulator.quantise import quantised
 
-        case.notes += quantised(case.made.graph, quantise)
+        try:
+            case.notes += quantised(case.made.graph, quantise, skeleton.model, known)
+        except (Throws, Unknown) as reason:
+            case.made, case.reason = None, str(reason)
+            case.verdict = "import fails" if isinstance(reason, Throws) else "not predicted"
+            return case
     told = {(one.output, one.rule) for one in case.deviations}
     case.deviations += [one for one in case.made.graph.deviations if (one.output, one.rule) not in told]
     case.open = case.open or any("not known" in reason for reason in case.made.unpredicted.values())

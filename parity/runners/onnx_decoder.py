@@ -49,20 +49,28 @@ class OnnxDecoder:
         contract: its `contract.json`.
         optimisation: ONNX Runtime's graph optimisation, `off` or `all`.
         threads: within one operator; 0 is one per core this process may use.
+        initialisers: numbers that take the place of the graph's own, by name.
 
     Raises:
         StageError: the file cannot be loaded, or its inputs and outputs are not the contract's.
     """
 
     def __init__(
-        self, onnx: Path, contract: Mapping[str, Any], *, optimisation: Optimisation = "all", threads: int = 0
+        self,
+        onnx: Path,
+        contract: Mapping[str, Any],
+        *,
+        optimisation: Optimisation = "all",
+        threads: int = 0,
+        initialisers: Mapping[str, Array] | None = None,
     ) -> None:
         self.contract = contract
         from converters.ort_session import open_session
 
         if not onnx.is_file():
             raise StageError(f"{onnx}: no such file", hint="run `mlx-sentis export` first")
-        self.session = open_session(onnx, optimisation, threads or usable_cores())
+        self._replaced = initialisers  # the session reads them where they lie
+        self.session = open_session(onnx, optimisation, threads or usable_cores(), initialisers=initialisers)
         self.output_names = [output.name for output in self.session.get_outputs()]
         inputs = [value.name for value in self.session.get_inputs()]
         if faults := check_signature(inputs, self.output_names, contract):
