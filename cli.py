@@ -30,6 +30,7 @@ COMMANDS = {
     "graph": ("converters.surgery.commands:graph", "Work on an ONNX graph by hand: look, cut, rename, inline."),
     "parity": ("parity.commands:parity", "Measure the gates of a run again."),
     "eval": ("parity.commands:evaluate", "Score held-out rows before and after, axis by axis."),
+    "quantise": ("parity.quantisation.commands:quantise", "Say what Float16 and Uint8 weights in Unity will cost."),
     "validate": ("parity.validate_commands:validate", "Render the tuned model on three kinds of prompts, unjudged."),
     "unity": ("converters.unity.commands:unity", "Write a folder for Unity: model, C#, tests, harness."),
     "bench": ("benchmarks.commands:bench", "Benchmarks, and a run against its budgets."),

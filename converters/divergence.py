@@ -24,6 +24,7 @@ from weights_bridge.errors import StageError
 if TYPE_CHECKING:
     import onnx
 
+Compared = Callable[[str, Array, Array, float], GateResult]
 PROBES = 24  # inner tensors in one run: a few runs find the node, and only a few tensors are held
 
 
@@ -158,6 +159,7 @@ def search(
     wanted_of: Callable[[list[str]], Mapping[str, Array]],
     found_of: Callable[[list[str]], Mapping[str, Array]],
     budget_db: float,
+    compared: Compared | None = None,
 ) -> Divergence | None:
     """Return the first of some tensors whose values on two sides differ, None where all agree.
 
@@ -166,6 +168,7 @@ def search(
         wanted_of: names to values on the side that is right.
         found_of: names to values on the other side.
         budget_db: the least PSNR in dB that agrees.
+        compared: compares one tensor (name, wanted, found, budget); None for equal types, in dB.
     """
     low, high, last_good, first_bad = 0, len(shared), "", None
     while low < high:
@@ -173,7 +176,7 @@ def search(
         names = [shared[at][0] for at in chosen]
         wanted, found = wanted_of(names), found_of(names)
         for at, name in zip(chosen, names, strict=True):
-            result = _compared(name, wanted[name], found[name], budget_db)
+            result = (compared or _compared)(name, wanted[name], found[name], budget_db)
             if not result.passed:
                 first_bad, high = _divergence(shared[at], wanted[name], found[name], result), at
                 break

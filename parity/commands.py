@@ -21,18 +21,26 @@ from weights_bridge.run_folder import RunFolder
 @click.argument("run", required=False, type=click.Path(path_type=Path))
 @click.option("--model", type=click.Path(path_type=Path), help="A model for gate A0, or a graph with --fixture.")
 @click.option("--fixture", type=click.Path(path_type=Path), help="An npz file with in:: and out:: tensors.")
-@click.option("--edge", type=click.Choice(["a0", "a", "all"]), default="all", show_default=True, help="Which gates.")
-@click.option("--budget", type=float, help="With --fixture: the least PSNR in dB that passes.")
+@click.option(
+    "--edge", type=click.Choice(["a0", "a", "b", "ab", "all"]), default="all", show_default=True, help="Which gates."
+)
+@click.option(
+    "--sentis-dump", type=click.Path(path_type=Path), help="With b, ab: what the kit's harness wrote in Unity."
+)
+@click.option("--sentis", help="With b, ab: the package version; the contract's, or 2.6.")
+@click.option("--budget", type=float, help="With --fixture, b and ab: the least PSNR in dB.")
 @click.option("--localise", is_flag=True, help="Show agreement by depth and inside the graph, miss or not.")
 @click.option("--self-test", is_flag=True, help="Plant known bugs in a copy and see whether gate A0 finds them.")
 @click.option("--set", "overrides", multiple=True, metavar="adapter.KEY=VALUE", help="With --model: which adapter.")
-@click.option("--out", type=click.Path(path_type=Path), help="With --model: a folder for a0.json and the picture.")
+@click.option("--out", type=click.Path(path_type=Path), help="With --model: a folder for the report and its picture.")
 def parity(
     output: Output,
     run: Path | None,
     model: Path | None,
     fixture: Path | None,
     edge: str,
+    sentis_dump: Path | None,
+    sentis: str | None,
     budget: float | None,
     localise: bool,
     self_test: bool,
@@ -43,6 +51,9 @@ def parity(
 
     With --model alone, gate A0 is measured on a model that has no run yet, with a made adapter. With --model and
     --fixture, one graph is measured against recorded outputs.
+
+    --edge b is ONNX Runtime and Sentis, ab the table of original, ONNX Runtime and Sentis on the same bytes. Sentis is
+    predicted; with a folder that the kit's harness wrote in Unity it is measured.
     """
     from parity.verify import verify_run
 
@@ -50,6 +61,17 @@ def parity(
         raise click.UsageError("give a run folder, or --model")
     if run is not None and (fixture or overrides or out):
         raise click.UsageError("--fixture, --set and --out go with --model")
+    if edge in ("b", "ab"):
+        from parity.triple.command import answer_triple
+        from parity.triple.of_run import EDGES_ASKED, Options
+
+        if self_test or localise:
+            raise click.UsageError("--edge b and ab find the place by themselves where an edge misses")
+        options = Options(EDGES_ASKED[edge], sentis, sentis_dump, budget)
+        answer_triple(output, run, model, fixture, options, out)
+        return
+    if sentis_dump is not None or sentis is not None:
+        raise click.UsageError("--sentis-dump and --sentis go with --edge b or ab")
     if model is not None and model.suffix == ".onnx" and fixture is None:
         raise click.UsageError("a graph is measured on a fixture: give --fixture")
     if fixture is None and model is not None and edge == "a":

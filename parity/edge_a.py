@@ -189,20 +189,34 @@ def measure_fixture(onnx: Path, fixture: Path, budget_db: float) -> GateReport:
     inputs, outputs = read_fixture(fixture)
     report = GateReport("a", facts={"fixture": fixture.name, "model": onnx.name})
     for level in LEVELS:
-        session = open_session(onnx, level)
-        asked, given = {value.name for value in session.get_inputs()}, set(inputs)
-        for reason, names in (("missing", asked - given), ("extra", given - asked)):
-            report.results += [GateResult(f"{level} / {n}", False, reason, where=f"input {n}") for n in sorted(names)]
-        if asked != given:
-            continue
-        names = [value.name for value in session.get_outputs()]
-        try:
-            found = dict(zip(names, session.run(names, inputs), strict=True))
-        except Exception as error:  # ONNX Runtime's errors share no base class
-            detail = str(error).strip().splitlines()[0]
-            report.results.append(GateResult(f"{level} / graph", False, "not run", where=onnx.name, detail=detail))
+        found = run_inputs(open_session(onnx, level), inputs, onnx.name)
+        if isinstance(found, list):
+            report.results += [replace(fault, tensor=f"{level} / {fault.tensor}") for fault in found]
             continue
         results = compare_sets(outputs, found, budget_db, f"{level} / ")
         report.results += [replace(result, where=place_of(result.where)) for result in results]
     report.facts["error_by_layer"] = {f"optimisation {lv}": error_by_layer(report.results, f"{lv} / ") for lv in LEVELS}
     return report
+
+
+def run_inputs(session: Any, inputs: Mapping[str, Array], name: str) -> dict[str, Array] | list[GateResult]:
+    """Return what a session computes of a fixture's inputs, or failed results that say why it computes nothing.
+
+    Args:
+        session: of ONNX Runtime.
+        inputs: by name.
+        name: of the graph, to report.
+    """
+    asked, given = {value.name for value in session.get_inputs()}, set(inputs)
+    faults = [
+        GateResult(n, False, reason, where=f"input {n}")
+        for reason, names in (("missing", asked - given), ("extra", given - asked))
+        for n in sorted(names)
+    ]
+    if faults:
+        return faults
+    names = [value.name for value in session.get_outputs()]
+    try:
+        return dict(zip(names, session.run(names, dict(inputs)), strict=True))
+    except Exception as error:  # ONNX Runtime's errors share no base class
+        return [GateResult("graph", False, "not run", where=name, detail=str(error).strip().splitlines()[0])]

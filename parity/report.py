@@ -9,15 +9,17 @@ from parity.a0_tables import column_heading, column_rows, precision_line, worst_
 from parity.eval_words import axis_line, verdict_word, words_of
 from parity.plots import plot_error_by_layer, plot_loss
 from parity.tables import table
+from parity.triple.in_report import report_row, worst_rows
 from weights_bridge.files import read_json, read_jsonl, write_json, write_text
 from weights_bridge.run_folder import RunFolder, versions
 
 SCHEMA = "mlx-sentis/report/1"
 GATES = {"a0": "a0.json", "edge_a_base": "a-base.json", "edge_a_tuned": "a.json"}
+TRIPLE = "triple.json"
 NOT_RUN = "not run"
 EVAL_KEYS = ("before", "after", "verdicts", "remarks", "gate")
 UNMEASURED = {
-    "edge_b": "ONNX Runtime against Sentis in Unity: needs Unity; the raw fixtures for it are in onnx/fixtures",
+    "edge_b": "ONNX Runtime against Sentis in Unity: `parity RUN --edge ab` predicts it, and measures it with a dump",
     "speed_on_device": "tokens per second in Unity",
 }
 
@@ -33,9 +35,10 @@ def write_report(run: RunFolder) -> dict[str, Any]:
     """
     gates = {name: _read(run, "parity", file) for name, file in GATES.items()}
     axes, log = _read(run, "eval", "axes.json"), run.path("log.jsonl")
-    inputs = [run.path("parity", f) for f in GATES.values()] + [run.path("eval", "axes.json"), run.path("recipe.json")]
+    inputs = [run.path("parity", f) for f in (*GATES.values(), TRIPLE)]
+    inputs += [run.path("eval", "axes.json"), run.path("recipe.json")]
     with run.stage("report", [path for path in inputs if path.exists()]) as stage:
-        report = _summary(run, gates, axes)
+        report = _summary(run, gates, axes, _read(run, "parity", TRIPLE))
         plots = run.path("parity", "plots")
         drawn = {
             "loss": log.exists() and plot_loss(read_jsonl(log), plots / "loss.png"),
@@ -53,17 +56,24 @@ def _read(run: RunFolder, *parts: str) -> dict[str, Any] | None:
     return read_json(path) if path.is_file() else None
 
 
-def _summary(run: RunFolder, gates: Mapping[str, dict[str, Any] | None], axes: dict[str, Any] | None) -> dict[str, Any]:
+def _summary(
+    run: RunFolder,
+    gates: Mapping[str, dict[str, Any] | None],
+    axes: dict[str, Any] | None,
+    triple: dict[str, Any] | None,
+) -> dict[str, Any]:
     recipe = _read(run, "recipe.json") or {}
     stages = run.manifest()["stages"]
     found = {name: _gate(gate) for name, gate in gates.items()}
     report: dict[str, Any] = {
         "schema": SCHEMA,
-        "passed": all(gate is not None and gate["passed"] for gate in gates.values()),
+        "passed": all(gate is not None and gate["passed"] for gate in gates.values())
+        and (triple is None or triple["passed"]),
         "model": recipe.get("model", {}).get("name"),
         "architecture": recipe.get("architecture"),
         "licence": recipe.get("licence"),
         "gates": found,
+        "edge_b": worst_rows(triple),
         "a0_columns": _columns(gates["a0"]),
         "ungated": sorted(name for name, entry in stages.items() if entry["facts"].get("ungated")),
         "eval": None if axes is None else {key: axes.get(key) for key in EVAL_KEYS},
@@ -73,6 +83,8 @@ def _summary(run: RunFolder, gates: Mapping[str, dict[str, Any] | None], axes: d
     }
     missing = {name: NOT_RUN for name, gate in found.items() if gate is None}
     report["not_measured"] |= missing | ({} if axes else {"eval": NOT_RUN})
+    if any(row["sentis"].startswith("measured") for row in report["edge_b"]):
+        del report["not_measured"]["edge_b"]
     return report
 
 
@@ -142,7 +154,9 @@ def verdict_rows(report: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         rows.append((f"held out with the gate: {words_of(axis)}", "", f"{without} → {with_gate}"))
     if report["eval"] is None:
         rows.append(("held out", NOT_RUN, ""))
-    rows.append(("edge B, ONNX Runtime ↔ Sentis", NOT_RUN, "needs Unity"))
+    rows += [report_row(row) for row in report["edge_b"]]
+    if not report["edge_b"]:
+        rows.append(("edge B, ONNX Runtime ↔ Sentis", NOT_RUN, "`parity RUN --edge ab` predicts it"))
     if report["ungated"]:
         rows.append(("gate A0 was overridden", "UNGATED", ", ".join(report["ungated"])))
     return rows

@@ -9,7 +9,7 @@ from typing import Any
 
 from weights_bridge.errors import all_at_once
 
-GATES = ("forward", "backward", "edge_a", "stored_fp16")
+GATES = ("forward", "backward", "edge_a", "edge_b", "edge_ab", "emulator", "stored_fp16")
 PROVENANCE = ("cause", "measured", "date")
 
 
@@ -21,6 +21,9 @@ class Budgets:
         forward_db: gate A0, logits and hidden states, MLX against torch.
         backward_db: gate A0, gradients, MLX against torch.
         edge_a_db: edge A, every graph output, ONNX Runtime against the original.
+        edge_b_db: edge B, every graph output, Sentis against ONNX Runtime.
+        edge_ab_db: edge A after B, every graph output, Sentis against the original.
+        emulator_db: every graph output, what the emulator predicted against what Sentis computed.
         stored_fp16_db: what rounding the weights to fp16 may cost the logits (fp16 exports only), torch against torch.
         provenance: gate to `cause`, `measured`, `date` and `file`.
     """
@@ -28,6 +31,9 @@ class Budgets:
     forward_db: float
     backward_db: float
     edge_a_db: float
+    edge_b_db: float
+    edge_ab_db: float
+    emulator_db: float
     stored_fp16_db: float
     provenance: dict[str, dict[str, str]]
 

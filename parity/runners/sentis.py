@@ -65,11 +65,22 @@ def predicted_edge_b(model: Path, inputs: Mapping[str, Array], budget_db: float,
 
 
 def first_divergence(
-    model: Path, inputs: Mapping[str, Array], budget_db: float, version: str = "2.6"
+    model: Path,
+    inputs: Mapping[str, Array],
+    budget_db: float,
+    version: str = "2.6",
+    compared: divergence.Compared | None = None,
 ) -> Divergence | None:
     """Return the first tensor of a model that Sentis is predicted to compute otherwise than ONNX Runtime.
 
     Inner tensors are compared, as many in one run as a bisection needs; None where all agree.
+
+    Args:
+        model: an ONNX file.
+        inputs: one array per graph input.
+        budget_db: the least PSNR in dB that agrees.
+        version: of the package.
+        compared: compares one tensor, ONNX Runtime's in its own type; None for float32 and int32 on both sides, in dB.
 
     Raises:
         StageError: the file is unreadable, or ONNX Runtime refuses it.
@@ -84,6 +95,8 @@ def first_divergence(
 
     def wanted_of(names: list[str]) -> dict[str, Array]:
         found = divergence.values_of(model, names, given)
+        if compared is not None:
+            return found
         return {name: as_kind(np.asarray(array)) for name, array in found.items()}
 
     def found_of(names: list[str]) -> dict[str, Array]:
@@ -92,7 +105,7 @@ def first_divergence(
         computed = [name for name in names if name not in held]
         return held | Runner(graph, computed).run(fed(graph, given))[0] if computed else held
 
-    return divergence.search(shared, wanted_of, found_of, budget_db)
+    return divergence.search(shared, wanted_of, found_of, budget_db, compared)
 
 
 def _same(reference: Array, found: Array) -> bool:

@@ -100,6 +100,19 @@ def made_run(exported: Callable[[str], Exported], tmp_path_factory: pytest.TempP
     return run.root
 
 
+@pytest.fixture(scope="session")
+def measured_run(made_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The made run with fixtures and the original's outputs. Copy it before changing it."""
+    from parity.verify import edge_a_of_run
+
+    run = RunFolder(tmp_path_factory.mktemp("measured") / "run")
+    shutil.copytree(made_run, run.root)
+    with run.stage("edge-a-tuned") as stage:
+        edge_a_of_run(run, "tuned", fixtures_to=run.path("onnx", "fixtures"))
+        stage.wrote(run.path("onnx", "fixtures"))
+    return run.root
+
+
 @pytest.fixture
 def run(made_run: Path, tmp_path: Path) -> RunFolder:
     """A copy of the made run that a test may alter; its model directory is a copy too."""

@@ -72,7 +72,7 @@ def test_report_md_says_edge_b_was_not_run_and_shows_the_regression(tmp_path: Pa
     run = make_run(tmp_path)
     write_report(run)
     text = run.path("parity", "report.md").read_text()
-    assert "| edge B, ONNX Runtime ↔ Sentis | not run | needs Unity |" in text
+    assert "| edge B, ONNX Runtime ↔ Sentis | not run | `parity RUN --edge ab` predicts it |" in text
     assert "regressed (p = 0.0039) | 36/40 · 90 % (10–90) → 27/40 · 68 % (10–90) |" in text
     assert "![error by layer](plots/error_by_layer.png)" in text
     assert "| train | " in text
