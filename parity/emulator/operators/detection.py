@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from parity.emulator.graph import FLT_MAX
@@ -83,7 +85,7 @@ def roi_align(n: Node) -> None:
     if n.opset >= 16:
         coordinates = str(n.attributes.get("coordinate_transformation_mode", "half_pixel"))
     names = {"output_height": 1, "output_width": 1, "sampling_ratio": 0}
-    given = {name: int(n.attributes.get(name, default)) for name, default in names.items()}
+    given: dict[str, Any] = {name: int(n.attributes.get(name, default)) for name, default in names.items()}
     given |= {"spatial_scale": float(n.attributes.get("spatial_scale", 1.0))}
     inputs = [n.x(), n.x(1), g.cast(n.x(2), "long")]
     found = g.op("RoiAlign", *inputs, mode=mode, coordinate_transformation_mode=coordinates, **given)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from parity.emulator.graph import Graph
 from parity.emulator.node import Node
 from parity.emulator.operators import form
@@ -57,7 +59,7 @@ def is_nan(n: Node) -> None:
 @form("IsInf", how="identical", says="as ONNX, as int32 0 and 1")
 def is_inf(n: Node) -> None:
     n.floats()
-    wanted = {name: int(n.attributes.get(name, 1)) for name in ("detect_negative", "detect_positive")}
+    wanted: dict[str, Any] = {name: int(n.attributes.get(name, 1)) for name in ("detect_negative", "detect_positive")}
     n.graph.cast(n.graph.op("IsInf", n.x(), kind="bool", **wanted), "int", n.y())
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from parity.emulator.node import Node
@@ -28,7 +30,7 @@ def gemm(n: Node) -> None:
         a = g.op("Mul", a, g.const(alpha))
     if c and (beta := given.get("beta", 1.0)) != 1.0:
         c = g.op("Mul", c, g.const(beta))
-    turned = {name: int(bool(given.get(name, 0))) for name in ("transA", "transB")}
+    turned: dict[str, Any] = {name: int(bool(given.get(name, 0))) for name in ("transA", "transB")}
     if not c:
         n.put("Gemm", a, b, **turned)
         return

@@ -14,7 +14,7 @@ from weights_bridge.compare import Array
 
 F = np.float32
 SIGMOID_LIMIT = 60.0
-GATES = ("Sigmoid", "Tanh", "Tanh")
+GATES: tuple[str, ...] = ("Sigmoid", "Tanh", "Tanh")
 
 
 def _sigmoid(x: Array) -> Array:
@@ -39,7 +39,7 @@ ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {
 
 def gates_of(given: list[str], directions: int) -> list[str]:
     """Return three activations per direction; what Sentis does not know is replaced by the default of its place."""
-    wanted = list(GATES) * directions
+    wanted: list[str] = list(GATES) * directions
     for at, name in enumerate(given[: len(wanted)]):
         if name.lower() in ACTIVATIONS:
             wanted[at] = name
@@ -64,8 +64,8 @@ def lstm(n: Node) -> None:
         x: Array, w: Array, r: Array, b: Array | None, lengths: Array | None, h: Array | None, c: Array | None,
         p: Array | None,
     ) -> list[Array]:  # fmt: skip
-        x, h, c = (one if one is None or not batch_first else np.swapaxes(one, 0, 1) for one in (x, h, c))
-        assert x is not None
+        x = np.swapaxes(x, 0, 1) if batch_first else x
+        h, c = (one if one is None or not batch_first else np.swapaxes(one, 0, 1) for one in (h, c))
         steps, batch, _ = x.shape
         found = []
         for at in range(len(w)):

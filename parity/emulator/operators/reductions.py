@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from parity.emulator.graph import FLT_MAX
@@ -23,16 +25,16 @@ ELEMENTWISE = {"ReduceL1": "Abs", "ReduceL2": "Abs", "ReduceLogSum": "Log"}
 def reduction(n: Node) -> None:
     if n.op not in INTEGERS:
         n.floats()
-    given = n.attributes.get("axes")
-    axes = n.graph.const(list(given), "long") if given is not None else ""
+    fixed = n.attributes.get("axes")
+    axes = n.graph.const(list(fixed), "long") if fixed is not None else ""
     if not axes and n.x(1):
         axes = n.graph.cast(n.x(1), "long")
-    empty = not axes or (n.value(1) is not None and n.value(1).size == 0 and given is None)  # pyright: ignore[reportOptionalMemberAccess]
+    empty = not axes or (n.value(1) is not None and n.value(1).size == 0 and fixed is None)  # pyright: ignore[reportOptionalMemberAccess]
     if empty and n.attributes.get("noop_with_empty_axes", 0):
         _nothing(n)
         return
     inputs = [n.x(), axes] if axes and not empty else [n.x()]
-    given = {"keepdims": int(n.attributes.get("keepdims", 1))}
+    given: dict[str, Any] = {"keepdims": int(n.attributes.get("keepdims", 1))}
     if n.attributes.get("noop_with_empty_axes", 0) and axes and n.value(1) is None:  # they may be empty when it runs
         given["noop_with_empty_axes"] = 1
     _reduced(n, inputs, given)
@@ -53,7 +55,7 @@ def _nothing(n: Node) -> None:
         n.put("Identity", x)
 
 
-def _reduced(n: Node, inputs: list[str], given: dict[str, int]) -> None:
+def _reduced(n: Node, inputs: list[str], given: dict[str, Any]) -> None:
     g, kind = n.graph, n.kind()
     if kind == "float" and n.op in ("ReduceMax", "ReduceMin"):
         found = g.op(n.op, *inputs, **given)
@@ -83,13 +85,13 @@ def _reduced(n: Node, inputs: list[str], given: dict[str, int]) -> None:
 @form("ArgMax", "ArgMin", how="identical", says="the first index wins unless select_last_index; int32")
 def arg(n: Node) -> None:
     names = {"axis": 0, "keepdims": 1, "select_last_index": 0}
-    given = {name: int(n.attributes.get(name, default)) for name, default in names.items()}
+    given: dict[str, Any] = {name: int(n.attributes.get(name, default)) for name, default in names.items()}
     n.graph.cast(n.graph.op(n.op, n.x(), kind="long", **given), "int", n.y())
 
 
 @form("CumSum", how="identical", says="one after the other in float32")
 def cumsum(n: Node) -> None:
-    given = {name: int(n.attributes.get(name, 0)) for name in ("exclusive", "reverse")}
+    given: dict[str, Any] = {name: int(n.attributes.get(name, 0)) for name in ("exclusive", "reverse")}
     n.put("CumSum", n.x(), n.x(1), **given)
 
 
