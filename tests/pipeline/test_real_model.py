@@ -13,10 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 from exports import read_export
+from unity_engine import Engine
+from unity_kit import Built, build_kit, build_stubs, require_mono
 
+from converters.unity.kit import write_kit
 from mlx_sentis.catalogue import get_model
+from parity.fixtures import read_fixture
+from parity.runners.onnx_decoder import OnnxDecoder
 from weights_bridge.compare import psnr_db
-from weights_bridge.files import read_json
+from weights_bridge.files import read_json, read_jsonl
+from weights_bridge.run_folder import RunFolder
+from weights_bridge.sentis_dump import fixture_sha256
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -63,6 +70,49 @@ def test_smollm2s_export_is_small_light_and_equal_to_transformers(
     ids = np.random.default_rng(0).integers(0, 49152, (1, 160))
     found = read_export(model, graph.parent).logits(ids, [150, *[1] * 10])
     assert psnr_db(reference_logits(model, ids), found) > 100
+
+
+@pytest.fixture(scope="module")
+def smollm2_kit(smollm2_run: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Built]:
+    """A Unity project with the demo's kit in it, and the kit's assemblies."""
+    require_mono()
+    project, stubs = tmp_path_factory.mktemp("project"), tmp_path_factory.mktemp("stubs")
+    write_kit(RunFolder(smollm2_run), project / "Assets" / "Npc", "MyGame.Npc", link=True)
+    build_stubs(stubs)
+    return project, build_kit(project / "Assets" / "Npc", stubs, project / "built", "MyGame.Npc")
+
+
+@pytest.mark.slow
+def test_smollm2s_loop_in_c_sharp_answers_as_the_runner_does_without_a_tensor_or_garbage_in_a_step(
+    smollm2_run: Path, smollm2_kit: tuple[Path, Built]
+) -> None:
+    project, built = smollm2_kit
+    onnx = smollm2_run / "onnx"
+    runner = OnnxDecoder(onnx / "model.onnx", read_json(onnx / "contract.json"))
+    stops = read_json(smollm2_run / "prompt_contract.json")["stop_ids"]
+    rows = read_jsonl(smollm2_run / "data" / "holdout.jsonl")[:2]
+    prompts = [row["ids"][: row["prompt_tokens"]] for row in rows]
+    words = ["mono", built.program("Loop"), "Assets/Npc/Model/model.onnx", "CPU", 320, 40, -1]
+    code, said = Engine().ran([*words, *(",".join(map(str, prompt)) for prompt in prompts)], project)
+    assert code == 0
+    wanted = [",".join(map(str, runner.greedy(prompt, 40, stops).ids)) for prompt in prompts]
+    assert said == [*(f"answer 0 0 0 NaN done {ids}" for ids in wanted), "left 0 0"]
+
+
+@pytest.mark.slow
+def test_smollm2s_fixtures_go_through_the_harness(smollm2_run: Path, smollm2_kit: tuple[Path, Built]) -> None:
+    project, built = smollm2_kit
+    words = ["-mlxSentisDump", project / "dump", "-mlxSentisRuns", 1]
+    code, said = Engine().ran(["mono", built.program("Harness"), *words], project)
+    assert (code, said[-1]) == (0, "left 0 0")
+    (model,) = read_json(project / "dump" / "dump.json")["models"]
+    assert len(model["runs"]) >= 2
+    for run in model["runs"]:
+        inputs, outputs = read_fixture(smollm2_run / "onnx" / "fixtures" / f"{run['fixture']}.npz")
+        assert run["fixture_sha256"] == fixture_sha256(inputs)
+        for entry in run["outputs"]:
+            found = np.fromfile(project / "dump" / entry["file"], np.float32).reshape(entry["shape"])
+            assert psnr_db(outputs[entry["name"]], found) > 100, entry["name"]
 
 
 @pytest.mark.slow
