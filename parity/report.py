@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from parity.a0_tables import column_heading, column_rows, precision_line, worst_columns, worst_of
@@ -16,6 +16,11 @@ from weights_bridge.run_folder import RunFolder, versions
 SCHEMA = "mlx-sentis/report/1"
 GATES = {"a0": "a0.json", "edge_a_base": "a-base.json", "edge_a_tuned": "a.json"}
 TRIPLE = "triple.json"
+GATE_LABELS = {
+    "a0": "gate A0, MLX ↔ torch",
+    "edge_a_base": "edge A, base weights",
+    "edge_a_tuned": "edge A, tuned weights",
+}
 NOT_RUN = "not run"
 EVAL_KEYS = ("before", "after", "verdicts", "remarks", "gate")
 UNMEASURED = {
@@ -64,7 +69,7 @@ def _summary(
 ) -> dict[str, Any]:
     recipe = _read(run, "recipe.json") or {}
     stages = run.manifest()["stages"]
-    found = {name: _gate(gate) for name, gate in gates.items()}
+    found = {name: gate and gate_summary(gate) for name, gate in gates.items()}
     report: dict[str, Any] = {
         "schema": SCHEMA,
         "passed": all(gate is not None and gate["passed"] for gate in gates.values())
@@ -88,14 +93,13 @@ def _summary(
     return report
 
 
-def _gate(gate: dict[str, Any] | None) -> dict[str, Any] | None:
+def gate_summary(gate: Mapping[str, Any]) -> dict[str, Any]:
     """Return a gate's verdict, its worst dB by direction, its greedy count and its first failures."""
-    if gate is None:
-        return None
     results = gate["results"]
     greedy = [result for result in results if result["tensor"].startswith("greedy")]
+    talk = [result for result in results if result["tensor"].startswith("sequence")]
     sides = {"backward": [r for r in results if r["tensor"].startswith("backward")]}
-    sides["forward"] = [r for r in results if r not in sides["backward"] and r not in greedy]
+    sides["forward"] = [r for r in results if r not in sides["backward"] and r not in greedy and r not in talk]
     summary: dict[str, Any] = {"passed": gate["passed"], "results": len(results)}
     for side in ("forward", "backward"):
         measured = [r for r in sides[side] if r["psnr_db"] is not None]
@@ -103,9 +107,20 @@ def _gate(gate: dict[str, Any] | None) -> dict[str, Any] | None:
         summary[side] = worst and {key: worst[key] for key in ("tensor", "psnr_db", "budget", "passed")}
     tokens = gate["facts"].get("greedy", {}).get("tokens", 0)
     summary["greedy"] = {"prompts": len(greedy), "equal": sum(r["passed"] for r in greedy), "tokens_each": tokens}
+    if talk:
+        summary["sequence"] = _talk_summary(talk, gate["facts"].get("sequence", {}))
     failures = [r for r in results if not r["passed"]]
     summary["failures"] = [{key: r[key] for key in ("tensor", "reason", "where", "detail")} for r in failures[:20]]
     return summary
+
+
+def _talk_summary(results: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the verdict on the talk of several turns, its worst step, and how long it was."""
+    measured = [r for r in results if r["psnr_db"] is not None]
+    worst = min(measured, key=lambda r: r["psnr_db"], default=None)
+    summary = {"passed": all(r["passed"] for r in results), "turns": len(facts.get("turns", ()))}
+    summary |= {"steps": facts.get("steps"), "tokens": facts.get("tokens")}
+    return summary | {"worst": worst and {key: worst[key] for key in ("tensor", "psnr_db", "budget", "where")}}
 
 
 def _columns(gate: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -138,13 +153,8 @@ def _depth_series(
 def verdict_rows(report: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Return (check, verdict, figure) of everything the report knows."""
     rows: list[tuple[str, str, str]] = []
-    labels = {
-        "a0": "gate A0, MLX ↔ torch",
-        "edge_a_base": "edge A, base weights",
-        "edge_a_tuned": "edge A, tuned weights",
-    }
-    for name, label in labels.items():
-        rows += _gate_rows(label, report["gates"][name])
+    for name, label in GATE_LABELS.items():
+        rows += gate_rows(label, report["gates"][name])
     for axis, found in ((report["eval"] or {}).get("verdicts") or {}).items():
         before, after = (axis_line(report["eval"][side][axis]) for side in ("before", "after"))
         rows.append((f"held out: {words_of(axis)}", verdict_word(found), f"{before} → {after}"))
@@ -162,7 +172,8 @@ def verdict_rows(report: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     return rows
 
 
-def _gate_rows(label: str, gate: Mapping[str, Any] | None) -> list[tuple[str, str, str]]:
+def gate_rows(label: str, gate: Mapping[str, Any] | None) -> list[tuple[str, str, str]]:
+    """Return (check, verdict, figure) of one gate's summary; `not run` without one."""
     if gate is None:
         return [(label, NOT_RUN, "")]
     rows = []
@@ -175,6 +186,11 @@ def _gate_rows(label: str, gate: Mapping[str, Any] | None) -> list[tuple[str, st
         verdict = "pass" if greedy["equal"] == greedy["prompts"] else "FAIL"
         figure = f"{greedy['equal']} of {greedy['prompts']} prompts, {greedy['tokens_each']} tokens each"
         rows.append((f"{label}: greedy tokens equal", verdict, figure))
+    if (talk := gate.get("sequence")) is not None:
+        worst = talk["worst"]
+        level = "exact" if worst is None else f"worst step {worst['psnr_db']:.1f} dB, budget {worst['budget']:g}"
+        figure = f"{talk['turns']} turns, {talk['steps']} steps, {talk['tokens']} tokens, one cache: {level}"
+        rows.append((f"{label}: sequence", "pass" if talk["passed"] else "FAIL", figure))
     if not gate["passed"] and not any(row[1] == "FAIL" for row in rows):
         rows.append((label, "FAIL", ""))
     if not gate["passed"]:
