@@ -27,6 +27,18 @@ def canvas(title: str, x: str, y: str) -> tuple[Any, Any]:
     FigureCanvasAgg(figure)  # no window system is asked, and pyplot's global state is left alone
     axes = figure.add_subplot()
     axes.set_title(title, loc="left", color=INK, fontsize=14, fontweight="bold", pad=12)
+    dress(axes, x, y)
+    return figure, axes
+
+
+def dress(axes: Any, x: str, y: str) -> None:
+    """Give axes the look of all plots; a figure may have more than one.
+
+    Args:
+        axes: matplotlib's.
+        x: what runs along, with its unit.
+        y: what runs up, with its unit.
+    """
     axes.set_xlabel(x, color=INK, fontsize=11)
     axes.set_ylabel(y, color=INK, fontsize=11)
     axes.grid(axis="y", color=RULE, linewidth=1)
@@ -35,7 +47,6 @@ def canvas(title: str, x: str, y: str) -> tuple[Any, Any]:
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(FAINT)
-    return figure, axes
 
 
 def finish(figure: Any, axes: Any, path: Path, *, columns: int = 3) -> None:

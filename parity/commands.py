@@ -27,8 +27,11 @@ from weights_bridge.run_folder import RunFolder
 @click.option(
     "--sentis-dump", type=click.Path(path_type=Path), help="With b, ab: what the kit's harness wrote in Unity."
 )
-@click.option("--sentis", help="With b, ab: the package version; the contract's, or 2.6.")
-@click.option("--budget", type=float, help="With --fixture, b and ab: the least PSNR in dB.")
+@click.option("--sentis", help="With b, ab, --sequence: the package version.")
+@click.option("--budget", type=float, help="With --fixture, --sequence, b and ab: the least dB.")
+@click.option("--sequence", type=click.Path(path_type=Path), help="A TOML file: how a graph with state is driven.")
+@click.option("--recorded", type=click.Path(path_type=Path), help="With --sequence: another loop's outputs, judged.")
+@click.option("--record", type=click.Path(path_type=Path), help="With --sequence: write its reference as an npz file.")
 @click.option("--localise", is_flag=True, help="Show agreement by depth and inside the graph, miss or not.")
 @click.option("--self-test", is_flag=True, help="Plant known bugs in a copy and see whether gate A0 finds them.")
 @click.option("--set", "overrides", multiple=True, metavar="adapter.KEY=VALUE", help="With --model: which adapter.")
@@ -41,6 +44,9 @@ def parity(
     edge: str,
     sentis_dump: Path | None,
     sentis: str | None,
+    sequence: Path | None,
+    recorded: Path | None,
+    record: Path | None,
     budget: float | None,
     localise: bool,
     self_test: bool,
@@ -50,13 +56,25 @@ def parity(
     """Measure a run again: its files first, then gate A0 (MLX and torch) and edge A (torch and ONNX Runtime).
 
     With --model alone, gate A0 is measured on a model that has no run yet, with a made adapter. With --model and
-    --fixture, one graph is measured against recorded outputs.
+    --fixture, one graph is measured against recorded outputs; with --sequence over a whole signal, its state carried.
 
     --edge b is ONNX Runtime and Sentis, ab the table of original, ONNX Runtime and Sentis on the same bytes. Sentis is
     predicted; with a folder that the kit's harness wrote in Unity it is measured.
     """
     from parity.verify import verify_run
 
+    if sequence or recorded or record:
+        from parity.sequences import command as sequences
+
+        others = [run, fixture, sentis_dump, overrides, self_test, localise]
+        sequences.check_words(sequence, model, recorded, record, alone=not any(others))
+        assert sequence is not None
+        if record is not None:
+            sequences.record_command(output, sequence, record)
+        elif model is not None:
+            asked = sequences.Asked(recorded, budget, sentis or "2.6", out)
+            _answer(output, [sequences.sequence_report(output, model, sequence, asked)], localise)
+        return
     if (run is None) == (model is None):
         raise click.UsageError("give a run folder, or --model")
     if run is not None and (fixture or overrides or out):

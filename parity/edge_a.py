@@ -1,7 +1,8 @@
 """Edge A: the original in torch against the exported graph in ONNX Runtime.
 
 First every output of a prefill at both optimisation levels: each level is reported and each must pass, so the worse
-one decides. Then the real KV loop, token for token. The original is the truth, the runtime never is.
+one decides. Then the real KV loop, token for token, and a talk of several turns whose cache is carried throughout,
+every step against the original's single pass. The original is the truth, the runtime never is.
 
 A graph with fp16 weights is measured against the original with the same weights rounded, so that the fp32 budget holds
 for the export; what the rounding itself costs is a result of its own with a budget of its own.
@@ -23,7 +24,7 @@ from weights_bridge.errors import StageError
 
 if TYPE_CHECKING:
     from parity.budgets import Budgets
-    from parity.runners.onnx_decoder import Optimisation
+    from parity.runners.onnx_decoder import OnnxDecoder, Optimisation
     from parity.runners.torch_causal_lm import TorchCausalLM
     from weights_bridge.settings import Settings
 
@@ -54,9 +55,9 @@ def measure_edge_a(
         localised: compare the graph's inside even when nothing is missed (`facts["localised"]`).
 
     Returns:
-        One result per level, fixture and output, and one per greedy prompt. When something fails, the first result
-        names the place where it begins. Facts: `error_by_layer` (series to `layer i` to dB), `worst_db` per level,
-        the fixtures, the prompts.
+        One result per level, fixture and output, one per greedy prompt, and those of the talk (`sequence / …`). When
+        something fails, the first result names the place where it begins. Facts: `error_by_layer` (series to
+        `layer i` to dB), `worst_db` per level, the fixtures, the prompts, the talk.
 
     Raises:
         StageError: no rows, ids outside the vocabulary, or the original cannot be loaded.
@@ -78,7 +79,11 @@ def measure_edge_a(
         report.facts["stored_fp16"] = budgets.provenance["stored_fp16"] | {"db": budgets.stored_fp16_db}
     try:
         for level in LEVELS:
-            _measure_level(report, level, onnx, contract, fixtures, wanted, prompts, chosen, budgets.edge_a_db)
+            decoder = _measure_level(report, level, onnx, contract, fixtures, wanted, budgets.edge_a_db)
+            if level == "all":  # the loops run at the level that is shipped
+                _measure_greedy(report, decoder, prompts, chosen)
+                _measure_talk(report, decoder, torch_model, prompts, settings.parity.greedy_tokens, budgets)
+            del decoder  # one session at a time
     except StageError as error:
         report.results.append(GateResult("graph", False, "not run", where=onnx.name, detail=error.message))
         return report
@@ -120,21 +125,42 @@ def _measure_level(
     contract: Mapping[str, Any],
     fixtures: Sequence[Fixture],
     wanted: Sequence[Mapping[str, Array]],
-    prompts: Mapping[str, list[int]],
-    chosen: Mapping[str, tuple[list[int], list[Array]]],
     budget_db: float,
-) -> None:
-    """Add the results of one optimisation level; the loop runs at `all`, the level that is shipped."""
+) -> OnnxDecoder:
+    """Add the results of one optimisation level, and return the decoder that gave them."""
     from parity.runners.onnx_decoder import OnnxDecoder
 
     decoder = OnnxDecoder(onnx, contract, optimisation=level)
     for fixture, reference in zip(fixtures, wanted, strict=True):
         results = compare_sets(reference, decoder.forward(fixture.ids), budget_db, f"{level} / {fixture.name} / ")
         report.results += [replace(result, where=place_of(result.where)) for result in results]
-    if level == "all":
-        for name, prompt in prompts.items():
-            found = decoder.greedy(prompt, len(chosen[name][0]), keep_logits=True)
-            report.results.append(compare_greedy(name, chosen[name], (found.ids, found.logits)))
+    return decoder
+
+
+def _measure_greedy(
+    report: GateReport,
+    decoder: OnnxDecoder,
+    prompts: Mapping[str, list[int]],
+    chosen: Mapping[str, tuple[list[int], list[Array]]],
+) -> None:
+    for name, prompt in prompts.items():
+        found = decoder.greedy(prompt, len(chosen[name][0]), keep_logits=True)
+        report.results.append(compare_greedy(name, chosen[name], (found.ids, found.logits)))
+
+
+def _measure_talk(
+    report: GateReport,
+    decoder: OnnxDecoder,
+    original: TorchCausalLM,
+    prompts: Mapping[str, list[int]],
+    new_tokens: int,
+    budgets: Budgets,
+) -> None:
+    """Add the talk of several turns, its cache carried throughout."""
+    from parity.sequences.decoder import measure_talk
+
+    results, report.facts["sequence"] = measure_talk(decoder, original, prompts, new_tokens, budgets.edge_a_db)
+    report.results += results
 
 
 def error_by_layer(results: Sequence[GateResult], prefix: str = "") -> dict[str, float | None]:
@@ -162,7 +188,7 @@ def _name_the_place(
 ) -> None:
     """Put one result in front that says where the miss begins."""
     by_name = {fixture.name: fixture for fixture in fixtures}
-    missed = {r.tensor.split(" / ")[1] for r in report.failures if not r.tensor.startswith("greedy")}
+    missed = {r.tensor.split(" / ")[1] for r in report.failures if not r.tensor.startswith(("greedy", "sequence"))}
     candidates = [by_name[name] for name in missed if name in by_name] or list(fixtures)
     fixture = min(candidates, key=lambda f: (len(f.ids), f.name))
     found = localise(onnx, contract, original, fixture.ids, budget_db)

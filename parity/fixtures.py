@@ -19,6 +19,7 @@ from weights_bridge.compare import Array
 from weights_bridge.errors import StageError
 from weights_bridge.files import folder_written_whole, sha256_of, write_json
 
+SIDES = (("in::", 4), ("out::", 5))
 LONG_TOKENS = 101  # a wrong rotary base hides in shorter prompts
 
 
@@ -149,19 +150,40 @@ def read_fixture(path: Path) -> tuple[dict[str, Array], dict[str, Array]]:
     Raises:
         StageError: no such file, no npz, or no `in::` or no `out::` tensors in it.
     """
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            tensors = {key: archive[key] for key in archive.files}
-    except FileNotFoundError:
-        raise StageError(f"{path}: no such fixture", hint="a run keeps its fixtures in onnx/fixtures") from None
-    except (zipfile.BadZipFile, ValueError, OSError, EOFError, AttributeError) as error:
-        raise StageError(f"{path}: not a whole npz file: {error}", hint="make or copy it again") from None
+    tensors = _read_npz(path)
     inputs = {key[4:]: array for key, array in tensors.items() if key.startswith("in::")}
     outputs = {key[5:]: array for key, array in tensors.items() if key.startswith("out::")}
     if not inputs or not outputs or len(inputs) + len(outputs) != len(tensors):
         found = ", ".join(sorted(tensors)[:4]) or "nothing"
         raise StageError(f"{path}: found keys {found}, wanted in::<input> and out::<output>", hint="see onnx/fixtures")
     return inputs, outputs
+
+
+def read_outputs(path: Path) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Read a file of outputs; inputs may stand beside them.
+
+    Returns:
+        Inputs, empty where it has none, and outputs.
+
+    Raises:
+        StageError: no such file, no npz, or no `out::` tensors in it.
+    """
+    tensors = _read_npz(path)
+    inputs, outputs = ({k[n:]: a for k, a in tensors.items() if k.startswith(side)} for side, n in SIDES)
+    if not outputs:
+        found = ", ".join(sorted(tensors)[:4]) or "nothing"
+        raise StageError(f"{path}: found keys {found}, wanted out::<output>", hint="record one array per output")
+    return inputs, outputs
+
+
+def _read_npz(path: Path) -> dict[str, Array]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {key: archive[key] for key in archive.files}
+    except FileNotFoundError:
+        raise StageError(f"{path}: no such fixture", hint="a run keeps its fixtures in onnx/fixtures") from None
+    except (zipfile.BadZipFile, ValueError, OSError, EOFError, AttributeError) as error:
+        raise StageError(f"{path}: not a whole npz file: {error}", hint="make or copy it again") from None
 
 
 def _check_row(row: Mapping[str, Any], at: int, vocab: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from weights_bridge.errors import all_at_once
 
-GATES = ("forward", "backward", "edge_a", "edge_b", "edge_ab", "emulator", "stored_fp16")
+GATES = ("forward", "backward", "edge_a", "edge_b", "edge_ab", "emulator", "stored_fp16", "sequence")
 PROVENANCE = ("cause", "measured", "date")
 
 
@@ -25,6 +25,7 @@ class Budgets:
         edge_ab_db: edge A after B, every graph output, Sentis against the original.
         emulator_db: every graph output, what the emulator predicted against what Sentis computed.
         stored_fp16_db: what rounding the weights to fp16 may cost the logits (fp16 exports only), torch against torch.
+        sequence_db: every step of a streaming graph over a whole signal, against the full reference.
         provenance: gate to `cause`, `measured`, `date` and `file`.
     """
 
@@ -35,6 +36,7 @@ class Budgets:
     edge_ab_db: float
     emulator_db: float
     stored_fp16_db: float
+    sequence_db: float
     provenance: dict[str, dict[str, str]]
 
 

@@ -81,6 +81,7 @@ class TorchCausalLM:
                 if weight.dim() > 1:
                     weight.copy_(weight.half().float())
         self.vocab: int = model.config.vocab_size
+        self.positions: int = getattr(model.config, "max_position_embeddings", None) or 2**31
 
     def forward(self, ids: Sequence[int]) -> TorchForward:
         """Run a prompt of T tokens from an empty cache.

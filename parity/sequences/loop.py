@@ -1,0 +1,248 @@
+"""The loop around a graph with state, and the faults that such loops really have.
+
+The same loop drives ONNX Runtime and the emulator of Sentis. A fault is a loop with one method changed: the tests plant
+it, and a sequence that misses is held against each, so that the report can say which fault gives these very numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parity.sequences.signal import frames
+from parity.sequences.spec import SequenceSpec
+from weights_bridge.compare import Array
+from weights_bridge.errors import StageError, all_at_once
+
+Feed = dict[str, Array]
+Step = Callable[[Feed], Mapping[str, Array]]
+NUMPY = {"float": np.float32, "double": np.float64, "float16": np.float16, "int64": np.int64, "int32": np.int32}
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A graph that can be stepped.
+
+    Attributes:
+        name: of its file.
+        inputs: input name to (dtype, sizes); a size that is free is None.
+        outputs: names.
+        step: run it once.
+    """
+
+    name: str
+    inputs: dict[str, tuple[Any, tuple[int | None, ...]]]
+    outputs: tuple[str, ...]
+    step: Step
+
+
+def open_graph(onnx: Path, optimisation: Any = "all") -> Graph:
+    """Open a graph in ONNX Runtime.
+
+    Raises:
+        StageError: it is missing or cannot be loaded.
+    """
+    from converters.ort_session import open_session
+
+    if not onnx.is_file():
+        raise StageError(f"{onnx}: no such file", hint="give an .onnx file")
+    session = open_session(onnx, optimisation, 1)
+    outputs = tuple(value.name for value in session.get_outputs())
+    inputs = {value.name: (_dtype(value.type), _sizes(value.shape)) for value in session.get_inputs()}
+
+    def step(feed: Feed) -> Mapping[str, Array]:
+        try:
+            return dict(zip(outputs, session.run(outputs, feed), strict=True))
+        except Exception as error:  # ONNX Runtime's errors share no base class
+            first = str(error).strip().splitlines()[0]
+            raise StageError(
+                f"{onnx.name}: a step cannot be run: {first}",
+                hint="compare chunk, context and fixed with the graph's inputs",
+            ) from None
+
+    return Graph(onnx.name, inputs, outputs, step)
+
+
+def _dtype(kind: str) -> Any:
+    return NUMPY.get(kind.removeprefix("tensor(").removesuffix(")"), np.float32)
+
+
+def _sizes(shape: Sequence[Any]) -> tuple[int | None, ...]:
+    return tuple(size if isinstance(size, int) else None for size in shape)
+
+
+@dataclass(frozen=True)
+class Loop:
+    """The right loop: context from the step before, state carried.
+
+    Attributes:
+        reason: what a report says of a sequence that this loop explains; empty for the right loop.
+    """
+
+    reason: str = ""
+
+    def context(self, before: Array) -> Array:
+        """Return what goes in front of the new values; `before` is the end of the step before."""
+        return before
+
+    def state(self, step: int, carried: Feed, initial: Feed) -> Feed:
+        """Return the states that a step is fed."""
+        return carried
+
+
+@dataclass(frozen=True)
+class NoContext(Loop):
+    """Zeros stand where the context belongs."""
+
+    reason: str = "context dropped"
+
+    def context(self, before: Array) -> Array:
+        return np.zeros_like(before)
+
+
+@dataclass(frozen=True)
+class NoState(Loop):
+    """Every step starts anew."""
+
+    reason: str = "state not carried"
+
+    def state(self, step: int, carried: Feed, initial: Feed) -> Feed:
+        return initial
+
+
+@dataclass(frozen=True)
+class Reset(Loop):
+    """The state is cleared before one step, or before every so many, and carried in between."""
+
+    reason: str = "state reset"
+    at: int = 1
+    again: bool = False
+
+    def state(self, step: int, carried: Feed, initial: Feed) -> Feed:
+        return initial if step == self.at or (self.again and step % self.at == 0) else carried
+
+
+@dataclass(frozen=True)
+class Crossed(Loop):
+    """States of one shape are fed to each other's inputs."""
+
+    reason: str = "states crossed"
+    to: Mapping[str, str] = field(default_factory=dict)
+
+    def state(self, step: int, carried: Feed, initial: Feed) -> Feed:
+        return {name: carried[self.to[name]] for name in carried}
+
+
+def faults(spec: SequenceSpec, initial: Feed, first_step: int) -> Iterator[Loop]:
+    """Yield every fault that a sequence can have which begins to differ at a step."""
+    if spec.context:
+        yield NoContext()
+    if spec.state:
+        yield NoState()
+        if first_step > 1:
+            yield Reset(at=first_step)
+            yield Reset(at=first_step, again=True)
+    yield from crossings(spec, initial)
+
+
+def crossings(spec: SequenceSpec, initial: Feed) -> Iterator[Crossed]:
+    """Yield every other way to pair up to four states of equal shapes."""
+    names = list(spec.state)
+    if not 2 <= len(names) <= 4:
+        return
+    for order in permutations(names):
+        pairs = dict(zip(names, order, strict=True))
+        if list(order) != names and all(initial[a].shape == initial[b].shape for a, b in pairs.items()):
+            yield Crossed(to=pairs)
+
+
+RIGHT = Loop()
+
+
+def drive(graph: Graph, spec: SequenceSpec, signal: Array, loop: Loop = RIGHT) -> dict[str, Array]:
+    """Run a graph over a whole signal.
+
+    Args:
+        graph: in any runtime.
+        spec: how it is driven.
+        signal: what `frames` cuts; leading sizes of 1 are added where the graph's input has more.
+        loop: right, or with a fault.
+
+    Returns:
+        Output name to [steps, …] of every output that is compared.
+
+    Raises:
+        StageError: the graph's inputs and outputs are not those of the sequence file, or a step cannot be run.
+    """
+    kind, sizes = check_graph(graph, spec)
+    pieces = frames(_with_rank(signal, len(sizes)).astype(kind), spec)
+    if not pieces:
+        raise StageError(f"{spec.path}: the signal has no whole step of {spec.chunk}", hint="give a longer signal")
+    initial, fixed = initial_states(graph, spec), fixed_inputs(graph, spec)
+    names = compared(graph, spec)
+    before, carried = np.zeros_like(np.take(_wide(pieces[0], spec), range(spec.context), spec.axis)), initial
+    found: dict[str, list[Array]] = {name: [] for name in names}
+    for at, new in enumerate(pieces):
+        whole = np.concatenate([loop.context(before), new], spec.axis)
+        outputs = graph.step({spec.input: whole, **loop.state(at, carried, initial), **fixed})
+        carried = {given: np.asarray(outputs[output]) for given, output in spec.state.items()}
+        seen = np.concatenate([before, new], spec.axis)
+        length = seen.shape[spec.axis]
+        before = np.take(seen, range(length - spec.context, length), spec.axis)
+        for name in names:
+            found[name].append(np.array(outputs[name]))
+    return {name: np.stack(values) for name, values in found.items()}
+
+
+def _wide(piece: Array, spec: SequenceSpec) -> Array:
+    """Return a step repeated until its axis holds a context."""
+    times = -(-max(1, spec.context) // spec.chunk)
+    return np.concatenate([piece] * times, spec.axis)
+
+
+def _with_rank(signal: Array, rank: int) -> Array:
+    return signal.reshape((1,) * max(0, rank - signal.ndim) + signal.shape)
+
+
+def compared(graph: Graph, spec: SequenceSpec) -> tuple[str, ...]:
+    """Return the outputs that are compared."""
+    return spec.outputs or tuple(name for name in graph.outputs if name not in spec.state.values())
+
+
+def initial_states(graph: Graph, spec: SequenceSpec) -> Feed:
+    """Return the states before the first step: zeros, free sizes taken as 1."""
+    return {name: np.zeros([size or 1 for size in graph.inputs[name][1]], graph.inputs[name][0]) for name in spec.state}
+
+
+def fixed_inputs(graph: Graph, spec: SequenceSpec) -> Feed:
+    return {name: np.asarray(value, graph.inputs[name][0]) for name, value in spec.fixed.items()}
+
+
+def check_graph(graph: Graph, spec: SequenceSpec) -> tuple[Any, tuple[int | None, ...]]:
+    """Require that the graph has the inputs and outputs of the sequence file, and return its signal input.
+
+    Raises:
+        StageError: what is missing or left over, all at once; or sizes along the axis that do not fit.
+    """
+    wanted = {spec.input, *spec.state, *spec.fixed}
+    lines = [f"input {name}: not in the graph" for name in wanted - graph.inputs.keys()]
+    lines += [f"input {name}: not fed by the sequence file" for name in graph.inputs.keys() - wanted]
+    told = {*spec.state.values(), *spec.outputs}
+    lines += [f"output {name}: not in the graph" for name in told - set(graph.outputs)]
+    if lines:
+        hint = "name it under [signal], [state], [fixed] or outputs; `mlx-sentis graph info` lists the graph's"
+        raise all_at_once(f"{graph.name}: not the graph of {spec.path.name}:", lines, hint=hint)
+    if not compared(graph, spec):
+        raise StageError(f"{graph.name}: no output is left to compare", hint="name one under outputs")
+    return graph.inputs[spec.input]
+
+
+def step_size(graph: Graph, spec: SequenceSpec) -> int | None:
+    """Return how much of the signal one step of the graph takes, None where it is free."""
+    sizes = graph.inputs[spec.input][1]
+    return sizes[spec.axis] if -len(sizes) <= spec.axis < len(sizes) else None
