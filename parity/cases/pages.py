@@ -17,7 +17,7 @@ from parity.cases.fields import (
     recipe_field,
     training_field,
 )
-from parity.cases.verdicts import gate_lines, parity_field, traps_field
+from parity.cases.verdicts import edge_b_words, gate_lines, parity_field, traps_field
 from parity.eval_words import words_of
 from parity.report import GATE_LABELS, GATES, NOT_RUN
 
@@ -58,7 +58,9 @@ def status(facts: Facts) -> str:
     gates = {label: facts.at(f"parity/{GATES[name]}") for name, label in GATE_LABELS.items()}
     told = [f"{label}: {NOT_RUN if found is MISSING else words[found['passed']]}" for label, found in gates.items()]
     tuned = facts.has("manifest.json", "stages.train")
-    return "; ".join(["fine-tuned" if tuned else "as it is, not fine-tuned here", *told, f"edge B: {NOT_RUN}"])
+    return "; ".join(
+        ["fine-tuned" if tuned else "as it is, not fine-tuned here", *told, f"edge B: {edge_b_words(facts)}"]
+    )
 
 
 def records_hash(records: Records) -> str:

@@ -15,7 +15,8 @@ from typing import Any
 
 import tomlkit
 
-from parity.report import gate_summary
+from parity.report import GATES, TRIPLE, gate_summary
+from parity.triple.in_report import worst_rows
 from weights_bridge.errors import StageError, all_at_once
 from weights_bridge.files import read_json, sha256_of
 from weights_bridge.run_folder import RunFolder
@@ -23,7 +24,6 @@ from weights_bridge.run_folder import RunFolder
 SCHEMA = "mlx-sentis/case-records/1"
 ABSOLUTE = re.compile(r"(?<![\w:/.~])(?:~|[A-Za-z]:)?[\\/](?:[^\s\\/:'\"]+[\\/])+([^\s\\/:'\"]*)")
 LEFT_OUT = {"rows", "conduct", "arguments", "schema"}  # of axes.json: single answers stay with the run
-GATES = ("a0.json", "a-base.json", "a.json")
 
 
 def collect(run: RunFolder) -> dict[str, Any]:
@@ -211,5 +211,6 @@ READ: dict[str, Callable[[Any], dict[str, Any]]] = {
     "scan.json": _scan,
     "fix.json": _fix,
     "eval/axes.json": _axes,
-    **{f"parity/{name}": gate_summary for name in GATES},
+    **{f"parity/{name}": gate_summary for name in GATES.values()},
+    f"parity/{TRIPLE}": lambda found: {"rows": worst_rows(found)},
 }

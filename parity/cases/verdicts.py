@@ -8,14 +8,16 @@ from typing import Any
 from converters.finding import TAXONOMY
 from parity.cases.cells import MISSING, Facts, line, origin
 from parity.eval_words import axis_line, verdict_word, words_of
-from parity.report import GATE_LABELS, GATES, NOT_RUN, gate_rows
+from parity.report import GATE_LABELS, GATES, NOT_RUN, TRIPLE, gate_rows
+from parity.triple.in_report import report_row
 
 FOUND_IN = (
     ("scan.json", "findings"),
     ("manifest.json", "stages.export.facts.findings"),
     ("fix.json", "findings.before"),
 )
-EDGE_B = ("edge B, ONNX Runtime ↔ Sentis", NOT_RUN, "needs Unity")
+TRIPLE_FILE = f"parity/{TRIPLE}"
+EDGE_B = ("edge B, ONNX Runtime ↔ Sentis", NOT_RUN, "`parity RUN --edge ab` predicts it, a dump from Unity measures it")
 
 
 def traps_field(facts: Facts) -> list[str]:
@@ -64,7 +66,15 @@ def gate_lines(facts: Facts, *names: str) -> list[str]:
     for name in names:
         file = f"parity/{GATES[name]}"
         lines += [line(*row, origin(file, "results")) for row in gate_rows(GATE_LABELS[name], facts.known(file))]
-    return [*lines, line(*EDGE_B, "–")]
+    rows = (facts.known(TRIPLE_FILE) or {"rows": []})["rows"]
+    lines += [line(*report_row(row), origin(TRIPLE_FILE, "rows")) for row in rows]
+    return lines if rows else [*lines, line(*EDGE_B, origin(TRIPLE_FILE))]
+
+
+def edge_b_words(facts: Facts) -> str:
+    """Return what is known of Sentis: predicted or measured, and each verdict; or that it was not run."""
+    rows = [row for row in (facts.known(TRIPLE_FILE) or {"rows": []})["rows"] if row["edge"] == "B"]
+    return "; ".join(f"{row['sentis']}: {row['verdict']}" for row in rows) or NOT_RUN
 
 
 def _axes(facts: Facts) -> list[str]:

@@ -77,7 +77,7 @@ def test_every_value_stands_where_its_line_says() -> None:
                 assert facts.has(found[1], place), f"{found[1]}: {place}"
                 places += 1
         tables = [line for line in page.split("\n") if line.startswith("| ") and "| from |" not in line]
-        unsaid = [line for line in tables if "`" not in line and "needs Unity" not in line and "---" not in line]
+        unsaid = [line for line in tables if "`" not in line and "---" not in line]
         assert [line for line in unsaid if "| file | SHA-256 |" not in line] == []
     assert places > 150
 
@@ -136,6 +136,19 @@ def test_an_unfinished_run_says_not_run_and_claims_nothing() -> None:
     assert "| all | not run | not run | not run | `eval/axes.json` |" in page
     assert " pass |" not in page and "dB" not in page
     assert "edge A not run" in verified_exports([records]) and "| all | not run |" in eval_log([records])
+
+
+def test_a_prediction_of_sentis_is_told_as_one_and_no_prediction_as_not_run() -> None:
+    assert "edge B: not run.**" in case_page(RECORDS)
+    assert "| edge B, ONNX Runtime ↔ Sentis | not run |" in case_page(RECORDS)
+    row = {"edge": "B", "sides": "ONNX Runtime ↔ Sentis", "verdict": "pass", "sentis": "predicted (2.6)"}
+    row |= {"psnr_db": 131.2, "budget_db": 100.0, "reason": "within budget", "worst": "train-0001 / logits"}
+    page = case_page(altered(lambda sources: sources.update({"parity/triple.json": {"rows": [row]}})))
+    assert "edge B: predicted (2.6): pass.**" in page and "not run" not in page.partition("## 7.")[2]
+    assert (
+        "| pass | predicted (2.6): worst 131.2 dB, budget 100 (train-0001 / logits) | `parity/triple.json: rows` |"
+        in page
+    )
 
 
 def test_traps_stand_under_their_class_with_the_pass_that_mended_them() -> None:
