@@ -4,7 +4,7 @@ A pattern is one of
 - `all-linear`: every module that can be adapted;
 - a name or the dotted end of one: `q_proj`, `self_attn.q_proj`, `model.layers.0.self_attn.q_proj`;
 - the same with `*` and `?`;
-- the same with ranges of whole numbers, both ends included: `layers.[4-11].mlp.*`;
+- the same with ranges of whole numbers, both ends included: `layers.[4-11].mlp.*`; no other brackets;
 - `re:` and a regular expression that must match the whole name.
 """
 
@@ -111,6 +111,9 @@ def _matched(known: Sequence[str], patterns: Iterable[str], setting: str) -> tup
     chosen: set[str] = set()
     faults = []
     for pattern in patterns:
+        if other := _other_brackets(pattern):
+            faults.append(f"{setting}: {pattern!r}: {other} is no range; wanted [i-j], or a pattern for each number")
+            continue
         try:
             matches = _matcher(pattern, known)
             matched = {name for name in known if matches(name)}
@@ -123,6 +126,12 @@ def _matched(known: Sequence[str], patterns: Iterable[str], setting: str) -> tup
         elif beyond := _ends_beyond(pattern, known):
             faults.append(f"{setting}: {pattern!r} goes beyond the model, nothing matches {', '.join(beyond)}")
     return chosen, faults
+
+
+def _other_brackets(pattern: str) -> str:
+    """Return a bracket that is no range: as a set of characters, [11] would be layer 1 and [0-] layer 0."""
+    found = None if pattern.startswith("re:") else re.search(r"\[[^\]]*\]?|\]", RANGE.sub("", pattern))
+    return found[0] if found else ""
 
 
 def _matcher(pattern: str, known: Sequence[str]) -> Callable[[str], bool]:

@@ -80,6 +80,16 @@ def test_a_range_of_any_length_is_answered_at_once(pattern: str) -> None:
     assert repr(pattern) in refusal([pattern]).message
 
 
+@pytest.mark.parametrize(
+    "bracket", ["[11]", "[0-]", "[-3]", "[0,2]", "[a-b]", "[1..3]", "[0-1", "0]", "[0-1][", "[!0]"]
+)
+def test_a_bracket_that_is_no_range_is_refused_and_no_set_of_characters(bracket: str) -> None:
+    pattern = f"layers.{bracket}.mlp.up_proj"
+    assert f"targets: {pattern!r}: " in refusal([pattern]).message
+    assert "is no range; wanted [i-j]" in refusal([pattern]).message
+    assert "exclude: " in refusal(["q_proj"], [pattern]).message
+
+
 def test_a_part_of_a_name_is_not_a_name() -> None:
     refusal(["proj"])
     refusal(["layers.1"])
