@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from weights_bridge.compare import Array
-from weights_bridge.errors import StageError
-from weights_bridge.files import read_json
-from weights_bridge.safetensors_reader import DTYPES
+from weights_bridge.errors import StageError, all_at_once
+from weights_bridge.safetensors_reader import DTYPES, NAME_OF_DTYPE
 from weights_bridge.safetensors_writer import write_model
-from weights_bridge.weight_files import PICKLES, require_inside
+from weights_bridge.weight_files import PICKLES, require_inside, weight_map
 
 INDEX = "pytorch_model.bin.index.json"
 HINT = "only a file of tensors by name is taken; get the model as safetensors"
@@ -27,7 +26,7 @@ def pickle_files(folder: Path) -> list[Path]:
         StageError: there is none, or one lies outside of the directory.
     """
     if (folder / INDEX).is_file():
-        names = sorted(set(read_json(require_inside(folder, INDEX))["weight_map"].values()))
+        names = sorted(set(weight_map(folder, INDEX).values()))
     else:
         all_names = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLES)
         names = ["pytorch_model.bin"] if "pytorch_model.bin" in all_names else all_names
@@ -55,17 +54,24 @@ def tensors_of_pickle(path: Path) -> dict[str, Array]:
         raise StageError(f"{path}: found {type(content).__name__}, wanted tensors by name", hint=HINT)
     if strange := [name for name, value in content.items() if not isinstance(value, torch.Tensor)]:
         raise StageError(f"{path}: {strange[0]!r} is no tensor", hint=HINT)
-    return {str(name): _array(value) for name, value in content.items()}
+    arrays = {str(name): _array(value) for name, value in content.items()}
+    if faults := [f"{name}: {content[name].dtype}, {content[name].layout}" for name, a in arrays.items() if a is None]:
+        raise all_at_once(f"{path}: tensors that safetensors have no form for:", faults, hint=HINT)
+    return {name: array for name, array in arrays.items() if array is not None}
 
 
-def _array(tensor: Any) -> Array:
+def _array(tensor: Any) -> Array | None:
+    """Return a tensor's array; None of one without values in memory, or of a type that safetensors do not have."""
     import torch
 
+    if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.is_quantized:
+        return None
     tensor = tensor.detach().contiguous()
     if tensor.dtype in (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2):  # numpy knows their bytes only
         name = {torch.bfloat16: "BF16", torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2"}[tensor.dtype]
-        return tensor.view(torch.uint8).numpy().view(DTYPES[name])
-    return tensor.numpy()
+        return tensor.reshape(-1).view(torch.uint8).numpy().view(DTYPES[name]).reshape(tuple(tensor.shape))
+    array = tensor.resolve_conj().resolve_neg().numpy()
+    return array if array.dtype in NAME_OF_DTYPE else None
 
 
 def write_safetensors_of_pickles(folder: Path, out: Path) -> list[str]:

@@ -163,7 +163,7 @@ def read_json(path: Path) -> Any:
     """Read a JSON document.
 
     Raises:
-        StageError: missing or not JSON, with the line.
+        StageError: missing, not readable or not JSON, with the line.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -176,6 +176,9 @@ def read_json(path: Path) -> Any:
     except json.JSONDecodeError as error:
         hint = WRITTEN_BY.get(path.name, "mend or make the file again")
         raise StageError(f"{path}:{error.lineno}: not JSON: {error.msg}", hint=hint) from None
+    except (OSError, RecursionError, ValueError) as error:  # a folder, no permission; too deep, a number too long
+        why = (isinstance(error, OSError) and error.strerror) or str(error).partition(";")[0]
+        raise StageError(f"{path}: not read: {why}", hint=WRITTEN_BY.get(path.name, "mend the file again")) from None
 
 
 def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> None:

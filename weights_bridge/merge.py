@@ -23,7 +23,7 @@ import numpy as np
 from weights_bridge.adapter_file import Adapter
 from weights_bridge.adapter_kinds import Kind
 from weights_bridge.compare import Array
-from weights_bridge.errors import BudgetMissedError, all_at_once
+from weights_bridge.errors import BudgetMissedError, StageError, all_at_once
 from weights_bridge.files import folder_written_whole, read_json, sha256_of, write_json
 from weights_bridge.model_folder import ModelFolder
 from weights_bridge.model_writer import DTYPES, write_model_folder
@@ -249,6 +249,8 @@ def write_manners(new: Path, stop_ids: list[int], template: Path | None) -> None
     if template is not None:
         shutil.copyfile(template, new / "chat_template.jinja")
     generation = read_json(new / "generation_config.json") if (new / "generation_config.json").is_file() else {}
+    if not isinstance(generation, dict):
+        raise StageError("generation_config.json of the base: not a JSON object", hint="restore or delete the file")
     write_json(new / "generation_config.json", generation | {"eos_token_id": stop_ids})
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from weights_bridge import architectures
 from weights_bridge.architectures.table import DECODER_SIZES
+from weights_bridge.config_values import HINT, check_values
 from weights_bridge.errors import StageError, all_at_once
 
 QUANTISED = ("quantization", "quantization_config")
@@ -35,7 +36,7 @@ def normalised_config(config: Any, path: Path) -> dict[str, Any]:
         StageError: a key that every architecture needs is missing or no number, or two places disagree.
     """
     file = f"{path}/config.json"
-    _check_keys(config, file)
+    _check(config, file)
     normal = dict(config)
     known = normal["model_type"] in architectures.names()
     architecture = architectures.get(normal["model_type"]) if known else None
@@ -53,28 +54,17 @@ def normalised_config(config: Any, path: Path) -> dict[str, Any]:
     return normal
 
 
-def _check_keys(config: Any, file: str) -> None:
-    hint = "give a whole model directory"
+def _check(config: Any, file: str) -> None:
     if not isinstance(config, dict):
-        raise StageError(f"{file}: not a JSON object", hint=hint)
+        raise StageError(f"{file}: not a JSON object", hint=HINT)
     model_type = config.get("model_type")
-    needed = architectures.get(model_type).needed if model_type in architectures.names() else DECODER_SIZES
-    if missing := [key for key in ("model_type", *needed) if key not in config]:
-        raise all_at_once(f"{file}: keys are missing:", missing, hint=hint)
-    optional = [key for key in ("num_key_value_heads", "head_dim") if config.get(key) is not None]
-    if faults := [
-        f"{key}: found {config[key]!r}, wanted a whole number above 0"
-        for key in (*needed, *optional)
-        if type(config[key]) is not int or config[key] < 1
-    ]:
-        raise all_at_once(f"{file}: values make no sense:", faults, hint=hint)
+    known = isinstance(model_type, str) and model_type in architectures.names()
+    check_values(config, architectures.get(str(model_type)).needed if known else DECODER_SIZES, file)
 
 
 def _settle_rope(normal: dict[str, Any], file: str) -> None:
     """Put the rotary bases and the scaling where mlx-lm looks for them."""
     parameters = normal.get("rope_parameters") or {}
-    if not isinstance(parameters, dict):
-        raise StageError(f"{file}: rope_parameters is not an object", hint="give a whole model directory")
     by_kind = {kind: value for kind, value in parameters.items() if isinstance(value, dict)}
     full = by_kind.get("full_attention", {}) if by_kind else parameters
     _settle(normal, "rope_theta", full.get("rope_theta"), file)

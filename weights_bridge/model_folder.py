@@ -17,7 +17,7 @@ from weights_bridge.errors import StageError, all_at_once
 from weights_bridge.files import read_json
 from weights_bridge.model_config import QUANTISED, layer_kinds, normalised_config
 from weights_bridge.quantisation import Packing, dequantised, packing_of
-from weights_bridge.safetensors_reader import SafetensorsFile
+from weights_bridge.safetensors_reader import SafetensorsFile, is_of
 from weights_bridge.weight_files import open_weights, require_inside, weight_files
 
 TOKENIZER_FILES = (
@@ -26,8 +26,11 @@ TOKENIZER_FILES = (
     "special_tokens_map.json",
     "added_tokens.json",
     "chat_template.jinja",
-    "vocab.json",
-    "merges.txt",
+    "chat_template.json",
+    *("vocab.json", "merges.txt", "vocab.txt", "tokenizer.model", "spiece.model"),  # of tokenizers by their kinds
+    "normalizer.json",
+    *("preprocessor_config.json", "processor_config.json"),  # of speech models
+    *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "1_Pooling/config.json"),
     "generation_config.json",
 )
 
@@ -155,6 +158,16 @@ class ModelFolder:
             wanted |= {f"{name.removesuffix('weight')}{part}": side for part, side in parts.items()}
         return wanted
 
+    def wanted_type(self, name: str) -> str:
+        """Return what kind of numbers a tensor of the files holds: a key of `safetensors_reader.KINDS_OF_NUMBERS`."""
+        module, _, part = name.rpartition(".")
+        packing = self.packing(f"{module}.weight") if self.origin == "mlx" else None
+        if packing is None or part == "bias":
+            return "floats"
+        if part == "weight":
+            return "32-bit words"
+        return "floats" if packing.mode == "affine" else "bytes"
+
     def check_tensors(self, *, values: bool = False) -> None:
         """Require every tensor of the table with its shape, and no tensor the table does not know.
 
@@ -173,6 +186,11 @@ class ModelFolder:
             f"{name}: found {found[name]}, wanted {wanted[name]}"
             for name in wanted.keys() & found.keys()
             if found[name] != wanted[name]
+        ]
+        faults += [
+            f"{name}: holds {self.stored[name].entries[name].dtype}, wanted {kind}"
+            for name in wanted.keys() & found.keys()
+            if not is_of(self.stored[name].entries[name].dtype, kind := self.wanted_type(name))
         ]
         if values:
             faults += [f"{name}: holds NaN or infinities" for name, f in self.stored.items() if not f.is_finite(name)]

@@ -70,13 +70,14 @@ def plain_config(base: ModelFolder, dtype: str) -> dict[str, Any]:
 
 
 def copy_around(new: Path, base: ModelFolder) -> None:
-    """Copy tokenizer, template and generation configuration.
+    """Copy tokenizer, template, generation configuration and what else a model is used with.
 
     Raises:
         StageError: one of them is a link out of the directory.
     """
     for name in TOKENIZER_FILES:
         if (base.path / name).is_file():
+            (new / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(require_inside(base.path, name), new / name)
 
 

@@ -73,12 +73,12 @@ def packing_of(config: Mapping[str, Any], module: str = "") -> Packing | None:
         return None
     own = settings | own if isinstance(own, dict) else settings
     mode = own.get("mode", "affine")
-    if mode not in DEFAULTS:
+    if not isinstance(mode, str) or mode not in DEFAULTS:
         hint = f"known: {', '.join(DEFAULTS)}"
         raise StageError(f"config.json: quantization mode {mode!r} is not read", hint=hint)
     group, bits = own.get("group_size", DEFAULTS[mode][0]), own.get("bits", DEFAULTS[mode][1])
     fits = bits in AFFINE[0] and group in AFFINE[1] if mode == "affine" else (group, bits) == DEFAULTS[mode]
-    if not fits:
+    if not fits or type(group) is not int or type(bits) is not int:
         raise StageError(
             f"config.json: {mode} with {bits} bits in groups of {group} is not read",
             hint="affine: 1 to 6 and 8 bits in groups of 32, 64 or 128; mxfp4 and mxfp8: 32; nvfp4: 16",

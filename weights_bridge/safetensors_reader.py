@@ -44,6 +44,11 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "F32": np.dtype("<f4"),
     "F64": np.dtype("<f8"),
 }
+KINDS_OF_NUMBERS = {  # what weights are; 8-bit floats mean nothing without the scales that only their writer knows
+    "floats": ("F16", "BF16", "F32", "F64"),
+    "32-bit words": ("U32",),
+    "bytes": ("U8",),
+}
 NAME_OF_DTYPE = {dtype: name for name, dtype in DTYPES.items()}
 
 
@@ -109,6 +114,11 @@ class SafetensorsFile:
         if file.readinto(content.data) != end - start:
             raise StageError(f"{self.path}: ends before byte {self.data_start + end}", hint=HINT)
         return content
+
+
+def is_of(dtype: np.dtype[Any], kind: str) -> bool:
+    """Tell whether a type is one of a kind of numbers, a key of `KINDS_OF_NUMBERS`."""
+    return NAME_OF_DTYPE[dtype] in KINDS_OF_NUMBERS[kind]
 
 
 def all_finite(array: Array) -> bool:

@@ -28,7 +28,7 @@ def weight_files(folder: Path) -> list[Path]:
     if (folder / SINGLE).exists() or (folder / SINGLE).is_symlink():
         names = [SINGLE]
     elif (folder / INDEX).exists():
-        names = sorted(set(_weight_map(folder).values()))
+        names = sorted(set(weight_map(folder).values()))
     else:
         names = sorted(path.name for path in folder.glob("*.safetensors"))
     if not names:
@@ -57,7 +57,7 @@ def open_weights(folder: Path) -> dict[str, SafetensorsFile]:
         faults += [f"{n}: in {where[n].path.name} and in {path.name}" for n in file.entries if n in where]
         where |= dict.fromkeys(file.entries, file)
     if not faults and (folder / INDEX).exists() and not (folder / SINGLE).exists():
-        faults = _index_faults(_weight_map(folder), where)
+        faults = _index_faults(weight_map(folder), where)
     if faults:
         raise all_at_once(f"{folder}: weight files are not whole:", faults, hint="fetch or copy them again")
     return where
@@ -83,11 +83,15 @@ def _no_weights(folder: Path) -> StageError:
     return StageError(f"{folder}: no *.safetensors file", hint=hint)
 
 
-def _weight_map(folder: Path) -> dict[str, str]:
-    """Return tensor name to shard name as the index has it."""
-    path = require_inside(folder, INDEX)
+def weight_map(folder: Path, index: str = INDEX) -> dict[str, str]:
+    """Return tensor name to shard name as a directory's index has it.
+
+    Raises:
+        StageError: it is no index, or lies outside of the directory.
+    """
+    path = require_inside(folder, index)
     document: Any = read_json(path)
-    names = document.get("weight_map") if isinstance(document, dict) else None
+    names: Any = document.get("weight_map") if isinstance(document, dict) else None
     if not isinstance(names, dict) or not names or not all(isinstance(name, str) for name in names.values()):
         raise StageError(f"{path}: no weight_map of tensor names to file names", hint="fetch the index again")
     return names
@@ -108,7 +112,11 @@ def _place_fault(folder: Path, name: str) -> str:
 
 def _link_fault(folder: Path, name: str) -> str:
     """Return what is wrong with where a file really lies; the hub's cache links its snapshots to its blobs."""
-    here, real = folder.resolve(), (folder / name).resolve()
+    try:
+        here, real = folder.resolve(), (folder / name).resolve()
+        real.is_file()
+    except (OSError, RuntimeError, ValueError) as error:  # too long, links in a circle, characters that no name has
+        return f"{name[:80]!r}: no place on this system: {(isinstance(error, OSError) and error.strerror) or error}"
     blobs = here.parents[1] / "blobs" if here.parent.name == "snapshots" else here
     if not (real.is_relative_to(here) or real.is_relative_to(blobs)):
         return f"{name}: a link to {real}, outside of the directory"

@@ -46,6 +46,36 @@ def test_every_type_comes_through_bit_by_bit(tmp_path: Path, dtype: str) -> None
     assert found["turned"].shape == tensor.T.shape
 
 
+def test_tensors_that_safetensors_have_no_form_for_are_refused_by_name(tmp_path: Path) -> None:
+    import torch
+
+    strange = {
+        "sparse": torch.eye(3).to_sparse(),
+        "complex": torch.ones(2, dtype=torch.complex64),
+        "nowhere": torch.ones(2, device="meta"),
+    }
+    for name, tensor in strange.items():
+        torch.save({"good": torch.ones(2), name: tensor}, tmp_path / "a.bin")
+        with pytest.raises(StageError, match=f"no form for:\n  {name}: "):
+            tensors_of_pickle(tmp_path / "a.bin")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e5m2"])
+def test_a_single_number_comes_through(tmp_path: Path, dtype: str) -> None:
+    import torch
+
+    torch.save({"x": torch.tensor(1.5).to(getattr(torch, dtype))}, tmp_path / "a.bin")
+    found = tensors_of_pickle(tmp_path / "a.bin")["x"]
+    assert (found.shape, found.dtype.name, float(found)) == ((), dtype, 1.5)
+
+
+@pytest.mark.parametrize("document", [[], {}, {"weight_map": []}, {"weight_map": {"x": 3}}], ids=str)
+def test_an_index_of_pickles_that_is_none_is_one_line(tmp_path: Path, document: object) -> None:
+    (tmp_path / INDEX).write_text(json.dumps(document))
+    with pytest.raises(StageError, match="no weight_map of tensor names to file names"):
+        pickle_files(tmp_path)
+
+
 def test_shards_of_pickles_become_safetensors(tmp_path: Path) -> None:
     import torch
 

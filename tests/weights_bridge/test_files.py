@@ -217,6 +217,21 @@ def test_unreadable_json_is_one_line_with_its_place(tmp_path: Path, content: byt
     assert caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"[" * 100_000, "recursion"), (b"1" * 5000, "4300 digits"), (None, "Is a directory")],
+    ids=["too deep", "too long a number", "a folder"],
+)
+def test_json_that_python_does_not_read_is_one_line_too(tmp_path: Path, content: bytes | None, message: str) -> None:
+    if content is None:
+        (tmp_path / "x.json").mkdir()
+    else:
+        (tmp_path / "x.json").write_bytes(content)
+    with pytest.raises(StageError, match=rf"x\.json: not read: .*{message}") as caught:
+        read_json(tmp_path / "x.json")
+    assert caught.value.hint and "\n" not in caught.value.message
+
+
 def test_lines_are_cut_at_newlines_only(tmp_path: Path) -> None:
     rows = [{"text": "one\u2028two\x85three\r"}, {"text": "four"}]
     write_jsonl(tmp_path / "x.jsonl", rows)

@@ -192,6 +192,16 @@ def test_another_template_takes_the_models_place(
     assert (tmp_path / "merged" / "chat_template.jinja").read_text() == "{{ 'mine' }}"
 
 
+def test_a_generation_configuration_that_is_none_is_one_line_and_nothing_is_written(
+    toy_model: Callable[[str], Path], made_adapter: Make, tmp_path: Path
+) -> None:
+    base = Path(shutil.copytree(toy_model("llama"), tmp_path / "base"))
+    (base / "generation_config.json").write_text("[]")
+    with pytest.raises(StageError, match=r"generation_config\.json of the base: not a JSON object"):
+        write_merged(open_model_folder(base), read_adapter(made_adapter()), tmp_path / "merged", [2])
+    assert not (tmp_path / "merged").exists()
+
+
 def test_an_adapter_of_another_model_is_refused_with_every_module(
     toy_model: Callable[[str], Path], made_adapter: Make, tmp_path: Path
 ) -> None:

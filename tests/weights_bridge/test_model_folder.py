@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
-from helpers import edit_json
+from helpers import edit_json, write_packed
 from safetensors.numpy import load_file, save_file
 
 from mlx_sentis.demo.toy import MODEL_TYPES
 from weights_bridge.errors import StageError
-from weights_bridge.model_folder import layer_kinds, normalised_config, open_model_folder
+from weights_bridge.model_folder import layer_kinds, normalised_config, open_base, open_model_folder
+from weights_bridge.safetensors_reader import open_safetensors
+from weights_bridge.safetensors_writer import write_safetensors
 
 
 @pytest.fixture
@@ -110,6 +114,76 @@ def test_a_size_that_is_no_whole_number_is_refused(config: Callable[..., dict[st
     assert f"hidden_size: found {value!r}, wanted a whole number above 0" in message
 
 
+NONSENSE: list[Any] = [
+    True,
+    "x",
+    "",
+    0,
+    -1,
+    1.5,
+    10**30,
+    float("nan"),
+    float("inf"),
+    [],
+    [1],
+    ["x"],
+    {},
+    {"a": {}},
+    [[]],
+]
+KEYS = (
+    *("model_type", "num_hidden_layers", "num_key_value_heads", "head_dim", "rope_theta", "rope_parameters"),
+    *(
+        "rope_scaling",
+        "rope_local_base_freq",
+        "partial_rotary_factor",
+        "layer_types",
+        "no_rope_layers",
+        "sliding_window",
+    ),
+    *("sliding_window_pattern", "quantization", "quantization_config", "tie_word_embeddings", "rms_norm_eps"),
+    *("attn_logit_softcapping", "query_pre_attn_scalar", "attention_bias", "no_rope_layer_interval"),
+)
+
+
+@pytest.mark.parametrize("model_type", ["llama", "gemma3_text", "gemma2", "smollm3", "phi3"])
+def test_no_value_of_a_key_gets_past_a_refusal_as_anything_else(
+    toy_model: Callable[[str], Path], tmp_path: Path, model_type: str
+) -> None:
+    folder = Path(shutil.copytree(toy_model(model_type), tmp_path / "model"))
+    whole = json.loads((folder / "config.json").read_text())
+    for key in KEYS:
+        for value in NONSENSE:
+            (folder / "config.json").write_text(json.dumps(whole | {key: value}))
+            with suppress(StageError):  # what makes sense may pass; any other exception fails here
+                open_base(folder).check_tensors()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "wanted"),
+    [
+        ("rope_theta", "10000", "a number above 0"),
+        ("rope_parameters", {"rope_theta": "10000"}, "a number above 0"),
+        ("rope_parameters", {"sliding_attention": {"rope_theta": -1}}, "a number above 0"),
+        ("rms_norm_eps", float("nan"), "a number above 0"),
+        ("tie_word_embeddings", "no", "true or false"),
+        ("quantization", [4], "an object"),
+        ("layer_types", ["full_attention", "linear_attention"], "a list of full_attention and sliding_attention"),
+        ("num_hidden_layers", 10**9, "at most 10000 are read"),
+        ("layer_types", ["full_attention"], "has 1 entries for 2 layers"),
+        ("num_key_value_heads", 3, "4 heads cannot share 3"),
+        ("num_attention_heads", 3, "3 do not divide hidden_size 64"),
+    ],
+    ids=str,
+)
+def test_a_value_that_makes_no_sense_is_named_by_its_key(
+    config: Callable[..., dict[str, Any]], key: str, value: object, wanted: str
+) -> None:
+    changes = {"num_key_value_heads": None, "head_dim": None} if key == "num_attention_heads" else {}
+    message = refusal(config("llama", **changes | {key: value}))
+    assert key in message and wanted in message, message
+
+
 @pytest.mark.parametrize("document", [[], "text", 3, None])
 def test_a_document_that_is_no_object_is_refused(document: object) -> None:
     assert refusal(document) == "m/config.json: not a JSON object"
@@ -187,6 +261,35 @@ def test_missing_extra_and_misshapen_tensors_are_named_at_once(folder: Path) -> 
         "  model.norm.weight: missing, wanted (64,)",
         "  model.stranger: found (64,), not in the table",
     ]
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.bool_, ml_dtypes.float8_e4m3fn], ids=lambda d: d.__name__)
+def test_weights_that_are_no_floats_are_refused_by_tensor(folder: Path, dtype: Any) -> None:
+    """8-bit floats come with scales that only their writer knows; integers are somebody's packing."""
+    tensors = load_file(folder / "model.safetensors")
+    name = "model.layers.1.mlp.up_proj.weight"
+    tensors[name] = tensors[name].astype(dtype)
+    save(folder / "model.safetensors", tensors)
+    with pytest.raises(StageError, match=rf"{name}: holds {np.dtype(dtype).name}, wanted floats"):
+        open_model_folder(folder).check_tensors()
+
+
+@pytest.mark.parametrize(("part", "dtype", "wanted"), [("weight", "i4", "32-bit words"), ("scales", "u2", "floats")])
+def test_packed_parts_of_another_type_are_refused_by_name(
+    toy_model: Callable[[str], Path], tmp_path: Path, part: str, dtype: str, wanted: str
+) -> None:
+    folder = write_packed(toy_model("llama"), tmp_path / "packed", {"group_size": 32, "bits": 4})
+    file, name = open_safetensors(folder / "model.safetensors"), f"model.layers.0.mlp.up_proj.{part}"
+    tensors = {own: array.astype(dtype) if own == name else array for own, array in file.tensors()}
+    save(folder / "model.safetensors", tensors)
+    with pytest.raises(StageError, match=f"{name}: holds u?int.., wanted {wanted}"):
+        open_base(folder).check_tensors()
+
+
+def save(path: Path, tensors: dict[str, Any]) -> None:
+    """Write arrays of any type."""
+    shapes, dtypes = ({n: a.shape for n, a in tensors.items()}, {n: a.dtype for n, a in tensors.items()})
+    write_safetensors(path, shapes, tensors.items(), {}, dtypes)
 
 
 def test_a_tied_head_stored_twice_is_no_fault(folder: Path) -> None:

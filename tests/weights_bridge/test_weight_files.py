@@ -60,6 +60,21 @@ def test_a_shard_name_that_leaves_the_directory_is_refused(sharded: Path, name: 
     assert f"{name!r}: not the name of a file in the directory" in refusal(sharded)
 
 
+@pytest.mark.parametrize("name", ["a\0b.safetensors", "a" * 300 + ".safetensors", "\ud800.safetensors"], ids=ascii)
+def test_a_name_that_no_file_can_have_is_refused(sharded: Path, name: str) -> None:
+    edit_json(sharded / INDEX, lambda index: index["weight_map"].update({"model.norm.weight": name}))
+    assert f"{name[:80]!r}: no place on this system" in refusal(sharded)
+
+
+@pytest.mark.parametrize("name", [SINGLE, "config.json"])
+def test_links_in_a_circle_are_refused(toy_model: Callable[[str], Path], tmp_path: Path, name: str) -> None:
+    folder = Path(shutil.copytree(toy_model("llama"), tmp_path / "model"))
+    (folder / name).unlink()
+    (folder / name).symlink_to(name)
+    with pytest.raises(StageError, match=f"'{name}': no place on this system: Symlink loop"):
+        open_model_folder(folder).check_tensors()
+
+
 def test_an_index_never_names_a_pickle(sharded: Path) -> None:
     (sharded / "x.bin").write_bytes(b"")
     edit_json(sharded / INDEX, lambda index: index["weight_map"].update({"model.norm.weight": "x.bin"}))
