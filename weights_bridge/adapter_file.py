@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -28,6 +29,14 @@ from weights_bridge.safetensors_reader import open_safetensors
 ADAPTER = "adapter.safetensors"  # its name in a checkpoint
 IMPORTED = "imported"  # the checkpoint that came from elsewhere
 HINT = "give a checkpoint that `train` wrote"
+MARKS = {  # what only one way of naming has in its names
+    "stable-audio-3 parametrizations": r"\.parametrizations\.weight\.",
+    "PEFT": r"^base_model\.model\.",
+    "LyCORIS": r"\.(hada_w[12]_[ab]|hada_t[12]|lokr_w[12](_[ab])?|lokr_t2|oft_blocks|on_input|diff)$",
+    "kohya": r"^lora_(unet|te|te1|te2|te3|transformer|prior)_",
+    "ComfyUI": r"^(diffusion_model|text_encoders)\..*\.(lora_(A|B|up|down)|diff|alpha|dora_scale)\b",
+    "diffusers": r"^(unet|transformer|text_encoder(_2)?)\..*lora|_lora\.(down|up)\.|\.lora_linear_layer\.",
+}
 
 
 @dataclass(frozen=True)
@@ -142,10 +151,9 @@ def naming_scheme(names: Iterable[str]) -> str | None:
         "diffusers": (".lora.down.weight", ".lora.up.weight"),
     }
     listed = list(names)
-    if any(".parametrizations.weight." in name for name in listed):
-        return "stable-audio-3 parametrizations"
-    if any(name.startswith("base_model.model.") for name in listed):
-        return "PEFT"
+    for scheme, mark in MARKS.items():
+        if any(re.search(mark, name) for name in listed):
+            return scheme
     counts = {scheme: sum(name.endswith(ends) for name in listed) for scheme, ends in schemes.items()}
     best = max(counts, key=lambda scheme: counts[scheme])
     return best if counts[best] else None
@@ -171,6 +179,8 @@ def _facts(path: Path, text: str) -> dict[str, Any]:
         faults.append(f"type: found {kind!r}, wanted {', '.join(KINDS)} or {FULL}")
     if type(rank) is not int or rank < 1:
         faults.append(f"rank: found {rank!r}, wanted 1 or more")
+    elif not math.isfinite(alpha):
+        faults.append(f"alpha: found {alpha}, wanted a finite number")
     elif kind in KINDS and not math.isclose(scale, wanted := KINDS[kind].scale(rank, alpha), rel_tol=1e-6):
         faults.append(f"scale: found {scale}, wanted {wanted} of alpha {alpha} and rank {rank}")
     if not isinstance(targets, list):

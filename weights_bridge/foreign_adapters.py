@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from weights_bridge.compare import Array
 from weights_bridge.errors import StageError, all_at_once
 from weights_bridge.files import written_whole
 from weights_bridge.model_folder import ModelFolder
-from weights_bridge.safetensors_reader import all_finite
+from weights_bridge.safetensors_reader import all_finite, is_of
 from weights_bridge.safetensors_writer import write_safetensors
 
 TABLES = ("model.embed_tokens.weight", "lm_head.weight")
@@ -24,9 +24,15 @@ Modules = Mapping[str, dict[str, Array]]
 
 
 def matched_or_refused(
-    path: Path, base: ModelFolder, names: list[str], modules: Modules, saved: Mapping[str, Array], unknown: list[str]
+    path: Path,
+    base: ModelFolder,
+    names: list[str],
+    modules: Modules,
+    saved: Mapping[str, Array],
+    unknown: list[str],
+    twice: Iterable[str] = (),
 ) -> None:
-    """Require that every tensor of a file was placed in the model.
+    """Require that every tensor of a file was placed in the model, each in a place of its own.
 
     Args:
         path: the file or directory, named in errors.
@@ -35,6 +41,7 @@ def matched_or_refused(
         modules: torch module name to its tensors, as far as names were understood.
         saved: whole tensors by their torch names.
         unknown: names that were not understood.
+        twice: names whose place another tensor of the file had already.
 
     Raises:
         StageError: nothing matches, with whose naming it is; or all that does not.
@@ -45,11 +52,27 @@ def matched_or_refused(
         whose = f"; its tensors are named as by {scheme}" if scheme else ""
         raise StageError(f"{path}: 0 of {len(names)} tensors match {base.path.name}{whose}", hint=READ_AS)
     faults = [f"{name}: not understood" for name in unknown]
+    faults += [f"{name}: another tensor of the file has this place already" for name in twice]
     faults += [f"{module}: not a Linear of {base.path}" for module in modules.keys() - linears.keys()]
     if base.config["tie_word_embeddings"]:
         faults += [f"{n}: head and embedding are one table here, it would change both" for n in TABLES if n in saved]
     if faults:
         raise all_at_once(f"{path}: tensors without a place in the model:", faults, hint="use the base it was made for")
+
+
+def require_named(path: Path, absent: Mapping[str, Iterable[str]]) -> None:
+    """Require tensors for everything that a configuration names: a file that lost some would be half an adapter.
+
+    Args:
+        path: the configuration.
+        absent: field to modules or tensors that it names and that the weights do not hold.
+
+    Raises:
+        StageError: there are some; all at once.
+    """
+    faults = [f"{name}: named by {field}, its tensors are missing" for field, names in absent.items() for name in names]
+    if faults:
+        raise all_at_once(f"{path}: not a whole adapter:", faults, hint="save or copy the adapter's directory again")
 
 
 def finished(
@@ -73,11 +96,13 @@ def finished(
     faults += [f"{name}: {facts['type']} has none" for name in found.keys() - shapes.keys()]
     both = shapes.keys() & found.keys()
     faults += [f"{n}: found {found[n].shape}, wanted {shapes[n]}" for n in both if found[n].shape != shapes[n]]
-    faults += [f"{name}: holds values that are not finite" for name in both if not all_finite(found[name])]
+    faults += [f"{n}: holds {found[n].dtype}, wanted floats" for n in both if not is_of(found[n].dtype, "floats")]
+    with np.errstate(over="ignore"):  # a float64 beyond fp32 becomes an infinity, and is refused as one
+        wide = {name: np.ascontiguousarray(array, np.float32) for name, array in found.items()}
+    faults += [f"{name}: holds values that are not finite" for name in both if not all_finite(wide[name])]
     if faults:
         hint = "rank and tensors must come from one training on this base"
         raise all_at_once(f"{path}: not a whole adapter of {base.path.name}:", faults, hint=hint)
-    wide = {name: np.ascontiguousarray(array, np.float32) for name, array in found.items()}
     targets = sorted(modules)
     own = {m: {part: wide[f"{m}.{part}"] for part in sorted(modules[m])} for m in targets}
     facts = facts | {"targets": targets, "saved": sorted(saved)}

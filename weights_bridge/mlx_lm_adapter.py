@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,10 @@ import numpy as np
 from weights_bridge.adapter_file import Adapter
 from weights_bridge.adapter_kinds import KINDS
 from weights_bridge.compare import Array
+from weights_bridge.config_values import is_number, is_whole
 from weights_bridge.errors import StageError, all_at_once
 from weights_bridge.files import folder_written_whole, read_json, write_json
-from weights_bridge.foreign_adapters import finished, matched_or_refused
+from weights_bridge.foreign_adapters import finished, matched_or_refused, require_named
 from weights_bridge.model_folder import ModelFolder
 from weights_bridge.safetensors_reader import open_safetensors
 from weights_bridge.safetensors_writer import write_safetensors
@@ -38,10 +41,14 @@ def read_mlx_lm(folder: Path, base: ModelFolder) -> Adapter:
     Raises:
         StageError: a field that is missing, contradicts another or has no counterpart, or tensors that do not fit.
     """
-    kind, rank, scale, dropout = _settings(folder)
+    settings = _settings(folder)
     names = base.architecture.torch_from_mlx(base.config)
     modules: dict[str, dict[str, Array]] = defaultdict(dict)
     unknown = []
+    if not (folder / WEIGHTS).exists():
+        others = sorted(path.name for path in folder.glob("*adapters.*"))
+        hint = f"found {', '.join(others[:3])}: copy the one you mean to {WEIGHTS}" if others else "train writes it"
+        raise StageError(f"{folder}: no {WEIGHTS}", hint=hint)
     tensors = dict(open_safetensors(require_inside(folder, WEIGHTS)).tensors())
     for name, array in tensors.items():
         module, _, part = name.rpartition(".")
@@ -51,33 +58,74 @@ def read_mlx_lm(folder: Path, base: ModelFolder) -> Adapter:
         torch = names.get(f"{module}.weight", f"{module}.weight").removesuffix(".weight")
         modules[torch][PARTS[part]] = array if part == "m" else array.T
     matched_or_refused(folder, base, list(tensors), modules, {}, unknown)
-    facts = {"type": kind, "rank": rank, "alpha": scale * rank, "scale": scale, "norm": "detached", "dropout": dropout}
-    return finished(folder, base, facts, modules, {})
+    absent = settings.adapted(base.architecture.linear_modules(base.config), base) - modules.keys()
+    require_named(folder / CONFIG, {"lora_parameters.keys": absent})
+    rank, scale = settings.rank, settings.scale
+    facts = {"type": settings.kind, "rank": rank, "alpha": scale * rank, "scale": scale, "norm": "detached"}
+    return finished(folder, base, facts | {"dropout": settings.dropout}, modules, {})
 
 
-def _settings(folder: Path) -> tuple[str, int, float, float]:
-    """Return (kind, rank, scale, dropout) of the configuration."""
+@dataclass(frozen=True)
+class _Settings:
+    """What an `adapter_config.json` says; `keys` and `layers` are None where it leaves them to mlx-lm."""
+
+    kind: str
+    rank: int
+    scale: float
+    dropout: float
+    keys: list[str] | None
+    layers: int | None
+
+    def adapted(self, linears: Iterable[str], base: ModelFolder) -> set[str]:
+        """Return which of a model's Linears are meant: those of `keys` in the last layers; none without `keys`."""
+        if self.keys is None or self.layers is None:
+            return set()
+        total = base.config["num_hidden_layers"]
+        first = total - self.layers if 0 < self.layers < total else 0  # 0 and -1 are all (mlx-lm, tuner/utils.py)
+        placed = ((name, LAYER.fullmatch(name)) for name in linears)
+        return {name for name, found in placed if found and int(found[2]) >= first and found[3] in self.keys}
+
+
+def _settings(folder: Path) -> _Settings:
+    """Read and check the configuration."""
     config: Any = read_json(require_inside(folder, CONFIG))
     own: Any = config.get("lora_parameters") if isinstance(config, dict) else None
     if not isinstance(own, dict):
         raise StageError(f"{folder / CONFIG}: no lora_parameters", hint="give a directory that mlx-lm wrote")
-    kind: Any = config.get("fine_tune_type", "lora")
-    given: dict[str, Any] = {key: own.get(key) for key in ("rank", "scale", "alpha")}
-    rank, scale, alpha = given.values()
-    faults = []
+    kind, keys, layers = config.get("fine_tune_type", "lora"), own.get("keys"), config.get("num_layers")
+    faults = _number_faults(own)
     if kind not in ("lora", "dora"):
         faults.append(f"fine_tune_type: found {kind!r}, wanted lora or dora")
-    if type(rank) is not int or rank < 1:
-        faults.append(f"lora_parameters.rank: found {rank!r}, wanted 1 or more")
-    if isinstance(scale, bool) or not isinstance(scale, int | float):
+    if keys is not None and not (isinstance(keys, list) and all(isinstance(key, str) for key in keys)):
+        faults.append(f"lora_parameters.keys: found {keys!r}, wanted names of modules")
+    if layers is not None and type(layers) is not int:
+        faults.append(f"num_layers: found {layers!r}, wanted a whole number")
+    faults += [
+        f"lora_parameters.{key}: {value!r} has no counterpart here"
+        for key, value in own.items()
+        if key not in ("rank", "scale", "alpha", "dropout", "keys") and value not in (None, False, [], {}, "")
+    ]
+    if faults:
+        raise all_at_once(f"{folder / CONFIG}:", faults, hint="say once by how much the adapter is multiplied")
+    return _Settings(kind, own["rank"], float(own["scale"]), float(own.get("dropout") or 0.0), keys, layers)
+
+
+def _number_faults(own: dict[str, Any]) -> list[str]:
+    rank, scale, alpha, dropout = (own.get(key) for key in ("rank", "scale", "alpha", "dropout"))
+    faults = []
+    if not is_whole(rank):
+        faults.append(f"lora_parameters.rank: found {rank!r}, wanted a whole number above 0")
+    if not is_number(scale) or scale == 0:
         faults.append(
             f"lora_parameters.scale: found {scale!r}; mlx-lm multiplies by it, alpha is not read in its place"
         )
-    elif alpha is not None and not faults and not math.isclose(alpha / rank, scale, rel_tol=1e-6):
+    if alpha is not None and not is_number(alpha):
+        faults.append(f"lora_parameters.alpha: found {alpha!r}, wanted a number")
+    if dropout is not None and not (is_number(dropout) and 0 <= dropout < 1):
+        faults.append(f"lora_parameters.dropout: found {dropout!r}, wanted a number from 0 to below 1")
+    if alpha is not None and not faults and not math.isclose(alpha / rank, scale, rel_tol=1e-6):
         faults.append(f"lora_parameters: scale {scale} and alpha {alpha} (alpha / rank = {alpha / rank:g}) disagree")
-    if faults:
-        raise all_at_once(f"{folder / CONFIG}:", faults, hint="say once by how much the adapter is multiplied")
-    return str(kind), int(given["rank"]), float(given["scale"]), float(own.get("dropout") or 0.0)
+    return faults
 
 
 def write_mlx_lm(adapter: Adapter, base: ModelFolder, out: Path) -> None:

@@ -10,45 +10,27 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from weights_bridge.adapter_file import Adapter, alpha_of, rank_of
-from weights_bridge.adapter_kinds import KINDS, Kind
 from weights_bridge.compare import Array
-from weights_bridge.errors import StageError, all_at_once
+from weights_bridge.errors import StageError
 from weights_bridge.files import folder_written_whole, read_json, write_json
-from weights_bridge.foreign_adapters import finished, matched_or_refused
+from weights_bridge.foreign_adapters import finished, matched_or_refused, require_named
 from weights_bridge.model_folder import ModelFolder
+from weights_bridge.peft_config import read_config
 from weights_bridge.safetensors_reader import open_safetensors
 from weights_bridge.safetensors_writer import write_safetensors
 from weights_bridge.weight_files import require_inside
 
 CONFIG, WEIGHTS, PICKLE = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
 PREFIX = "base_model.model."
-HINT = "merge this adapter with PEFT itself, or train one without the field"
 PARTS = {  # what stands behind the module's name, with or without the adapter's own name between
     r"lora_A(\.\w+)?\.weight": "lora_A",
     r"lora_B(\.\w+)?\.weight": "lora_B",
     r"lora_magnitude_vector(\.\w+)?(\.weight)?": "magnitude",
 }
-READ = {"peft_type", "r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern"}
-NO_MATTER = {  # of training and loading, not of what is computed
-    *(
-        "target_modules",
-        "exclude_modules",
-        "modules_to_save",
-        "lora_dropout",
-        "inference_mode",
-        "task_type",
-        "revision",
-    ),
-    *("auto_mapping", "peft_version", "base_model_name_or_path", "layers_to_transform", "layers_pattern"),
-    *("megatron_core", "runtime_config", "eva_config", "lora_ga_config", "loftq_config", "qalora_group_size"),
-}
-NEUTRAL: tuple[Any, ...] = (None, False, "none", [], {}, "")
-KEPT_BASE = (True, False, "gaussian", "eva", "orthogonal", "mica")  # ways to begin that leave the base weights alone
 
 
 def read_peft(folder: Path, base: ModelFolder, pickled: Callable[[Path], dict[str, Array]] | None = None) -> Adapter:
@@ -62,59 +44,35 @@ def read_peft(folder: Path, base: ModelFolder, pickled: Callable[[Path], dict[st
     Raises:
         StageError: a field that has no counterpart here, or tensors that do not fit; all at once.
     """
-    config = read_json(require_inside(folder, CONFIG))
-    kind = _kind(folder, config)
+    config = read_config(read_json(require_inside(folder, CONFIG)), folder / CONFIG)
+    whole = base.architecture.torch_shapes(base.config)
     modules: dict[str, dict[str, Array]] = defaultdict(dict)
     saved: dict[str, Array] = {}
     unknown: list[str] = []
     tensors = _tensors(folder, pickled)
+    twice: list[str] = []
     for name, array in tensors.items():
         module, part = _placed(name)
-        if part:
-            modules[module][part] = array
-        elif module in base.architecture.torch_shapes(base.config):
-            saved[module] = array
-        else:
+        if (place := modules[module] if part else saved).setdefault(part or module, array) is not array:
+            twice.append(name)  # two adapters in one file, or two spellings of one tensor
+        elif not part and module not in whole:
             unknown.append(name)
-    matched_or_refused(folder, base, list(tensors), modules, saved, unknown)
-    rank, alpha = int(config.get("r", 8)), float(config.get("lora_alpha", 8))
-    ranks, alphas = ({m: by for m in modules if (by := _of(config, key, m)) is not None} for key in PATTERNS)
+            del place[module]
+    matched_or_refused(folder, base, list(tensors), modules, saved, unknown, twice)
+    meant = config.adapted(base.architecture.linear_modules(base.config))
+    absent = {"target_modules": meant - modules.keys(), "modules_to_save": config.saved(whole) - saved.keys()}
+    require_named(folder / CONFIG, absent)
     facts = {
-        "type": kind.name,
-        "rank": rank,
-        "alpha": alpha,
-        "scale": kind.scale(rank, alpha),
+        "type": config.kind.name,
+        "rank": config.rank,
+        "alpha": config.alpha,
+        "scale": config.kind.scale(config.rank, config.alpha),
         "norm": "detached",
-        "dropout": float(config.get("lora_dropout") or 0.0),
-        "ranks": {m: int(r) for m, r in ranks.items() if int(r) != rank},
-        "alphas": {m: float(a) for m, a in alphas.items() if float(a) != alpha},
+        "dropout": config.dropout,
+        "ranks": {m: config.rank_of(m) for m in modules if config.rank_of(m) != config.rank},
+        "alphas": {m: config.alpha_of(m) for m in modules if config.alpha_of(m) != config.alpha},
     }
     return finished(folder, base, facts, modules, saved)
-
-
-PATTERNS = ("rank_pattern", "alpha_pattern")
-
-
-def _kind(folder: Path, config: Any) -> Kind:
-    """Return the kind of adapter that a configuration means, or refuse its fields by name."""
-    if not isinstance(config, dict):
-        raise StageError(f"{folder / CONFIG}: not a JSON object", hint="give a directory that PEFT wrote")
-    faults = []
-    if config.get("peft_type") != "LORA":
-        faults.append(f"peft_type: found {config.get('peft_type')!r}, wanted LORA")
-    for key in ("r", "lora_alpha"):
-        if isinstance(config.get(key, 8), bool) or not isinstance(config.get(key, 8), int | float):
-            faults.append(f"{key}: found {config[key]!r}, wanted a number")
-    start = config.get("init_lora_weights", True)
-    if start not in KEPT_BASE:
-        faults.append(f"init_lora_weights: {start!r} changes the base weights before the training")
-    if config.get("use_dora") and config.get("use_rslora"):
-        faults.append("use_dora, use_rslora: DoRA with alpha / √r has no counterpart here")
-    known = READ | NO_MATTER | {"init_lora_weights"}
-    faults += [f"{k}: {v!r} has no counterpart here" for k, v in config.items() if k not in known and v not in NEUTRAL]
-    if faults:
-        raise all_at_once(f"{folder / CONFIG}: cannot be expressed:", faults, hint=HINT)
-    return KINDS["dora" if config.get("use_dora") else "rslora" if config.get("use_rslora") else "lora"]
 
 
 def _tensors(folder: Path, pickled: Callable[[Path], dict[str, Array]] | None) -> dict[str, Array]:
@@ -135,14 +93,6 @@ def _placed(name: str) -> tuple[str, str]:
         if found := re.fullmatch(rf"(.+)\.{pattern}", own):
             return found[1], part
     return re.sub(r"\.modules_to_save\.\w+\.", ".", own), ""
-
-
-def _of(config: Mapping[str, Any], key: str, module: str) -> Any:
-    """Return what a pattern gives a module: the first key that ends its name, as PEFT reads it."""
-    for pattern, value in (config.get(key) or {}).items():
-        if re.match(rf"(.*\.)?({pattern})$", module):
-            return value
-    return None
 
 
 def write_peft(adapter: Adapter, base: ModelFolder, out: Path) -> None:

@@ -19,6 +19,7 @@ from weights_bridge.merge import merged_tensors
 from weights_bridge.mlx_lm_adapter import read_mlx_lm, write_mlx_lm
 from weights_bridge.model_folder import ModelFolder, open_model_folder
 from weights_bridge.peft_adapter import PREFIX, WEIGHTS, read_peft, write_peft
+from weights_bridge.peft_config import read_config
 
 Make = Callable[..., Path]
 Q, UP = "model.layers.0.self_attn.q_proj", "model.layers.1.mlp.up_proj"
@@ -228,7 +229,178 @@ def test_only_the_modules_that_were_trained_are_named_to_peft(
     assert np.abs(peft_logits(base, tmp_path / "peft") - wanted).max() < 2e-5 * np.abs(wanted).max()
 
 
+NONSENSE: list[Any] = [
+    True,
+    "x",
+    "(",
+    0,
+    -1,
+    1.5,
+    10**400,
+    float("nan"),
+    float("inf"),
+    [1],
+    ["x"],
+    {"a": {}},
+    [[]],
+    None,
+]
+NONSENSE += [{"q_proj": value} for value in ("x", 0, -1, 1.5, True, None, float("nan"), [], 10**400)] + [{"(": 4}]
+
+
+def not_read_as_anything_else(read: Callable[[], Adapter]) -> None:
+    """Require that a configuration is refused, or gives an adapter that its own file holds."""
+    try:
+        adapter = read()
+    except StageError:
+        return
+    assert all(np.isfinite(adapter.scale_of(module)) for module in adapter.modules)
+    assert 0 <= adapter.facts["dropout"] < 1
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        *("peft_type", "r", "lora_alpha", "lora_dropout", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern"),
+        *("target_modules", "exclude_modules", "modules_to_save", "layers_to_transform", "layers_pattern"),
+        *("bias", "fan_in_fan_out", "init_lora_weights", "task_type", "base_model_name_or_path"),
+    ],
+)
+def test_no_value_of_a_peft_field_gets_past_a_refusal_as_anything_else(
+    base: ModelFolder, peft_dir: Any, field: str
+) -> None:
+    folder = peft_dir("dora")
+    config = json.loads((folder / "adapter_config.json").read_text())
+    for value in NONSENSE:
+        (folder / "adapter_config.json").write_text(json.dumps(config | {field: value}))
+        not_read_as_anything_else(lambda: read_peft(folder, base))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("r", 0, "r: found 0, wanted a whole number above 0"),
+        ("r", 4.5, "r: found 4.5, wanted a whole number above 0"),
+        ("lora_alpha", float("nan"), "lora_alpha: found nan, wanted a number above 0"),
+        ("lora_dropout", 1, "lora_dropout: found 1, wanted a number from 0 to below 1"),
+        ("rank_pattern", {"q_proj": "8"}, "rank_pattern: found '8' for q_proj, wanted a whole number above 0"),
+        ("alpha_pattern", {"q_proj": 0}, "alpha_pattern: found 0 for q_proj, wanted a number above 0"),
+        ("alpha_pattern", {"(q_proj": 4}, "alpha_pattern: '(q_proj' is no regular expression"),
+        ("use_dora", "false", "use_dora: found 'false', wanted true or false"),
+        ("modules_to_save", "lm_head", "modules_to_save: found 'lm_head', wanted a list of names"),
+        ("target_modules", [1], "target_modules: found [1], wanted a list of names"),
+    ],
+    ids=str,
+)
+def test_a_value_that_makes_no_sense_is_refused_by_its_field(
+    base: ModelFolder, peft_dir: Any, field: str, value: object, said: str
+) -> None:
+    folder = peft_dir()
+    edit_json(folder / "adapter_config.json", lambda config: config.update({field: value}))
+    with pytest.raises(StageError) as caught:
+        read_peft(folder, base)
+    assert f"\n  {said}" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("changes", "missing"),
+    [
+        ({}, True),
+        ({"target_modules": r".*\.(q|k|v|o)_proj|.*mlp\..*"}, True),
+        ({"target_modules": "all-linear"}, True),
+        ({"exclude_modules": ["layers.0.self_attn.q_proj"]}, False),
+        ({"exclude_modules": r".*\.0\.self_attn\.q_proj"}, False),
+        ({"layers_to_transform": [0]}, True),
+        ({"layers_to_transform": 1}, False),
+        ({"target_modules": ["k_proj"]}, False),
+        ({"target_modules": None}, False),
+    ],
+    ids=str,
+)
+def test_a_module_that_the_configuration_names_and_the_file_lost_is_refused(
+    base: ModelFolder, peft_dir: Any, changes: dict[str, Any], missing: bool
+) -> None:
+    """PEFT would begin it anew, with nothing learnt, and warn; `adapted` follows PEFT's own rules for names."""
+    folder = peft_dir()
+    tensors = {name: array for name, array in load_file(folder / WEIGHTS).items() if Q not in name}
+    save_file(tensors, folder / WEIGHTS)
+    edit_json(folder / "adapter_config.json", lambda config: config.update(changes))
+    if missing:
+        with pytest.raises(StageError, match=f"{Q}: named by target_modules, its tensors are missing"):
+            read_peft(folder, base)
+    else:
+        assert Q not in read_peft(folder, base).modules
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"target_modules": ["q_proj", "model.layers.1.mlp.up_proj"]},
+        {"target_modules": r".*layers\.\d+\.self_attn\.\w_proj"},
+        {"target_modules": ["up_proj", "v_proj"], "exclude_modules": ["layers.1.mlp.up_proj"]},
+        {"target_modules": ["up_proj", "model.layers.0.mlp.down_proj"], "layers_to_transform": [1]},
+        {"target_modules": ["up_proj"], "layers_to_transform": [0], "layers_pattern": "layers"},
+    ],
+    ids=str,
+)
+def test_the_modules_a_configuration_means_are_those_that_peft_adapts(
+    base: ModelFolder, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(base.path)
+    get_peft_model(model, LoraConfig(r=4, **changes)).save_pretrained(tmp_path / "theirs")  # pyright: ignore
+    config = read_config(json.loads((tmp_path / "theirs" / "adapter_config.json").read_text()), tmp_path)
+    held = {name.removeprefix(PREFIX).rpartition(".lora_")[0] for name in load_file(tmp_path / "theirs" / WEIGHTS)}
+    assert config.adapted(base.architecture.linear_modules(base.config)) == held
+
+
+def test_a_whole_module_that_the_configuration_names_and_the_file_lost_is_refused(
+    untied: ModelFolder, made_adapter: Make, tmp_path: Path
+) -> None:
+    adapter = read_adapter(made_adapter("qwen3", "lora", 4, 8.0))
+    saved = {"lm_head.weight": dict(untied.tensors())["lm_head.weight"]}
+    write_peft(Adapter(adapter.facts, adapter.modules, saved), untied, tmp_path / "peft")
+    assert list(read_peft(tmp_path / "peft", untied).saved) == ["lm_head.weight"]
+    tensors = load_file(tmp_path / "peft" / WEIGHTS)
+    del tensors[PREFIX + "lm_head.weight"]
+    save_file(tensors, tmp_path / "peft" / WEIGHTS)
+    with pytest.raises(StageError, match=r"lm_head\.weight: named by modules_to_save, its tensors are missing"):
+        read_peft(tmp_path / "peft", untied)
+
+
+def test_two_tensors_for_one_place_are_refused_and_none_wins(base: ModelFolder, peft_dir: Any) -> None:
+    folder = peft_dir()
+    tensors = load_file(folder / WEIGHTS)
+    tensors[f"{PREFIX}{Q}.lora_A.other.weight"] = 2 * tensors[f"{PREFIX}{Q}.lora_A.weight"]
+    save_file(tensors, folder / WEIGHTS)
+    with pytest.raises(StageError, match=r"lora_A\.\S*weight: another tensor of the file has this place already"):
+        read_peft(folder, base)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.bool_])
+def test_numbers_that_are_no_floats_are_refused_by_tensor(base: ModelFolder, peft_dir: Any, dtype: Any) -> None:
+    folder = peft_dir()
+    tensors = load_file(folder / WEIGHTS)
+    tensors[f"{PREFIX}{Q}.lora_B.weight"] = tensors[f"{PREFIX}{Q}.lora_B.weight"].astype(dtype)
+    save_file(tensors, folder / WEIGHTS)
+    with pytest.raises(StageError, match=r"q_proj\.lora_B: holds \w+, wanted floats"):
+        read_peft(folder, base)
+
+
+def test_a_float64_beyond_fp32_is_an_infinity_and_refused(base: ModelFolder, peft_dir: Any) -> None:
+    folder = peft_dir()
+    tensors = load_file(folder / WEIGHTS)
+    tensors[f"{PREFIX}{Q}.lora_B.weight"] = np.full((64, 4), 1e300)
+    save_file(tensors, folder / WEIGHTS)
+    with pytest.raises(StageError, match=r"q_proj\.lora_B: holds values that are not finite"):
+        read_peft(folder, base)
+
+
 STYLES = {
+    "ComfyUI": lambda m: f"diffusion_model.{m}.lora_A.weight",
+    "LyCORIS": lambda m: f"{m.replace('.', '_')}.hada_w1_a",
     "kohya": lambda m: f"lora_unet_{m.replace('.', '_')}.lora_down.weight",
     "diffusers": lambda m: f"unet.{m}.lora.down.weight",
     "mlx-lm": lambda m: f"decoder.{m}.lora_a",
@@ -313,6 +485,45 @@ def test_scale_is_not_alpha(base: ModelFolder, mlx_dir: Path) -> None:
         read_mlx_lm(mlx_dir, base)
     edit_json(config, lambda c: c["lora_parameters"].pop("scale"))
     with pytest.raises(StageError, match=r"scale: found None; .* alpha is not read in its place"):
+        read_mlx_lm(mlx_dir, base)
+
+
+@pytest.mark.parametrize("field", ["rank", "scale", "alpha", "dropout", "keys", "fine_tune_type", "num_layers"])
+def test_no_value_of_an_mlx_lm_field_gets_past_a_refusal_as_anything_else(
+    base: ModelFolder, mlx_dir: Path, field: str
+) -> None:
+    config = json.loads((mlx_dir / "adapter_config.json").read_text())
+    for value in NONSENSE:
+        own = config["lora_parameters"] | ({field: value} if field in config["lora_parameters"] else {})
+        document = config | {"lora_parameters": own} | ({} if field in own else {field: value})
+        (mlx_dir / "adapter_config.json").write_text(json.dumps(document))
+        not_read_as_anything_else(lambda: read_mlx_lm(mlx_dir, base))
+
+
+def test_a_directory_that_only_has_checkpoints_says_which(base: ModelFolder, mlx_dir: Path) -> None:
+    (mlx_dir / "adapters.safetensors").rename(mlx_dir / "0000100_adapters.safetensors")
+    with pytest.raises(StageError, match=r"mlx: no adapters\.safetensors") as caught:
+        read_mlx_lm(mlx_dir, base)
+    assert "found 0000100_adapters.safetensors: copy" in caught.value.hint
+
+
+@pytest.mark.parametrize(("layers", "missing"), [(2, True), (-1, True), (16, True), (1, False)])
+def test_a_module_that_keys_names_and_the_file_lost_is_refused(
+    base: ModelFolder, mlx_dir: Path, layers: int, missing: bool
+) -> None:
+    file = mlx_dir / "adapters.safetensors"
+    save_file({name: array for name, array in load_file(file).items() if Q not in name}, file)
+    edit_json(mlx_dir / "adapter_config.json", lambda config: config.update(num_layers=layers))
+    if missing:
+        with pytest.raises(StageError, match=rf"{Q}: named by lora_parameters\.keys, its tensors are missing"):
+            read_mlx_lm(mlx_dir, base)
+    else:
+        assert Q not in read_mlx_lm(mlx_dir, base).modules
+
+
+def test_a_parameter_that_mlx_lm_does_not_have_is_refused_by_name(base: ModelFolder, mlx_dir: Path) -> None:
+    edit_json(mlx_dir / "adapter_config.json", lambda config: config["lora_parameters"].update(use_rslora=True))
+    with pytest.raises(StageError, match=r"lora_parameters\.use_rslora: True has no counterpart here"):
         read_mlx_lm(mlx_dir, base)
 
 
