@@ -81,7 +81,7 @@ def test_families_columns_are_aligned(call):
 
 def test_families_lists_every_architecture(call):
     rows = json.loads(call(commands.families, "--json").stdout)["families"]
-    assert {row["architecture"] for row in rows} == {*DECODER_TYPES, "bert", "whisper"}
+    assert {row["architecture"] for row in rows} == {*DECODER_TYPES, "bert", "whisper", "sa3_dit"}
     swapped = {row["architecture"] for row in rows if "swap" in row["stages"]}
     assert swapped == set(DECODER_TYPES)
 

@@ -49,6 +49,7 @@ ARCHITECTURE = Architecture(
         *_both("pooler.dense", "pooler", "HH"),
     ),
     definition="",
+    torch_class="AutoModel",
     stages=("bridge",),
     drops=(Drop(r"embeddings\.position_ids", "a buffer of 0, 1, 2, … that older checkpoints store"),),
     needed=(

@@ -106,6 +106,7 @@ class Architecture:
         rotary_by_kind: whether sliding layers have a rotary base of their own.
         mends: named corrections of the MLX definition.
         definition: the module of mlx-lm that defines it, where it bears another name; empty where mlx-lm has none.
+        torch_class: transformers' class that opens a directory; empty where it has none.
         stages: what covers it.
         tied: whether the head shares the embedding's table where the configuration does not say.
         drops: what checkpoints may hold beside the table.
@@ -120,6 +121,7 @@ class Architecture:
     rotary_by_kind: bool = False
     mends: tuple[Mend, ...] = ()
     definition: str | None = None
+    torch_class: str = "AutoModelForCausalLM"
     stages: tuple[str, ...] = ALL_STAGES
     tied: bool = False
     drops: tuple[Drop, ...] = ()

@@ -72,6 +72,7 @@ ARCHITECTURE = Architecture(
         *_both("model.decoder.layer_norm", "decoder.ln", "H", "C"),
     ),
     definition="",
+    torch_class="WhisperForConditionalGeneration",
     stages=("bridge",),
     tied=True,
     needed=(

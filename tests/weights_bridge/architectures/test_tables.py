@@ -248,7 +248,7 @@ def test_what_is_left_out_has_its_reason(toy_model: Callable[[str], Path]) -> No
 
 
 def test_an_unknown_architecture_lists_the_known_and_the_nearest() -> None:
-    assert architectures.names() == sorted([*DECODER_TYPES, *ENCODERS])
+    assert architectures.names() == sorted([*DECODER_TYPES, *ENCODERS, "sa3_dit"])
     with pytest.raises(StageError) as caught:
         architectures.get("gemma3text")
     assert caught.value.message == "unknown architecture (config.json model_type) 'gemma3text'"
