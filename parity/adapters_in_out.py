@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from parity.children import run_child
@@ -20,19 +21,28 @@ from weights_bridge.peft_adapter import read_peft, write_peft
 from weights_bridge.run_folder import RunFolder
 
 OPENERS = {"transformers": "parity.runners.reopen", "mlx-lm": "parity.runners.reopen_mlx"}
+NEEDS = {"transformers": ("transformers", "torch"), "mlx-lm": ("mlx_lm", "mlx")}
 WRITERS = {"peft": write_peft, "mlx": write_mlx_lm}
 
 
-def require_own_place(out: Path, mark: str) -> None:
+def require_own_place(out: Path, mark: str, sources: Iterable[Path] = (), run: RunFolder | None = None) -> None:
     """Require that writing a directory replaces nothing but an earlier one of its kind.
 
     Args:
         out: the directory to make.
         mark: the file that says it is one of its kind.
+        sources: directories that are read for it.
+        run: the run folder it is made of.
 
     Raises:
-        StageError: something else is there.
+        StageError: something else is there, or what it is made of, or a part of the run.
     """
+    place = out.resolve()
+    for source in (path.resolve() for path in sources):
+        if place == source or place in source.parents:
+            raise StageError(f"{out}: it is made of what is there ({source})", hint="give a new folder: --out")
+    if run is not None and (run.is_recorded(out) or place in (run.root.resolve(), *run.root.resolve().parents)):
+        raise StageError(f"{out}: a part of the run, which its manifest holds", hint="give a new folder: --out")
     if out.is_dir() and any(out.iterdir()) and not (out / mark).is_file():
         raise StageError(f"{out}: is there and holds no {mark}: it would be replaced", hint="give a new folder: --out")
     if out.exists() and not out.is_dir():
@@ -62,16 +72,25 @@ def import_adapter(run: RunFolder, kind: str, source: Path, *, allow_pickle: boo
     if not source.is_dir():
         raise StageError(f"{source}: no such directory", hint="give the directory with adapter_config.json")
     with run.stage("import", [run.path("recipe.json")]) as stage:
+        base = base_of(run)
         if kind == "peft":
-            found = read_peft(source, base_of(run), _pickled if allow_pickle else None)
+            found = read_peft(source, base, _pickled if allow_pickle else None)
         else:
-            found = read_mlx_lm(source, base_of(run))
+            found = read_mlx_lm(source, base)
         target = run.path("checkpoints", IMPORTED, "adapter.safetensors")
         write_adapter_file(target, found)
         stage.wrote(target)
         stage.facts |= {"from": kind, "type": found.facts["type"], "rank": found.facts["rank"]}
         stage.facts |= {"alpha": found.facts["alpha"], "modules": len(found.modules), "saved": found.facts["saved"]}
+        stage.facts |= {"made_for": _made_for(source), "base": base.path.name}
     return stage.facts
+
+
+def _made_for(source: Path) -> str:
+    """Return which base an adapter's directory names; shapes fit other weights of the same architecture as well."""
+    config = read_json(source / "adapter_config.json")
+    named = config.get("base_model_name_or_path") or config.get("model")
+    return PurePath(named).name if isinstance(named, str) else ""
 
 
 def _pickled(path: Path) -> Any:
@@ -92,10 +111,12 @@ def export_adapter(run: RunFolder, kind: str, which: str, out: Path) -> dict[str
     Raises:
         StageError: no such checkpoint, or the other form has no field for something.
     """
-    require_own_place(out, "adapter_config.json")
+    require_own_place(out, "adapter_config.json", run=run)
     found = read_adapter(adapter_of(run.root, which))
-    WRITERS[kind](found, base_of(run), out)
-    return {"to": kind, "out": str(out), "type": found.facts["type"], "modules": len(found.modules)}
+    base = base_of(run)
+    WRITERS[kind](found, base, out)
+    packed = str(base.path) if base.origin == "mlx" else ""
+    return {"to": kind, "out": str(out), "type": found.facts["type"], "modules": len(found.modules), "packed": packed}
 
 
 def convert_model(path: Path, to: Origin, out: Path, *, allow_pickle: bool = False) -> dict[str, Any]:
@@ -110,13 +131,13 @@ def convert_model(path: Path, to: Origin, out: Path, *, allow_pickle: bool = Fal
     Returns:
         Origin, number of tensors, files.
     """
-    require_own_place(out, "config.json")
+    require_own_place(out, "config.json", [path])
     out.parent.mkdir(parents=True, exist_ok=True)
     if allow_pickle and not any(path.glob("*.safetensors")):
         from converters.pickle_checkpoint import write_safetensors_of_pickles
 
         with tempfile.TemporaryDirectory(prefix="mlx-sentis-pickle-", dir=out.parent) as work:
-            plain = Path(work) / path.name
+            plain = Path(work) / path.resolve().name
             with folder_written_whole(plain) as new:
                 write_safetensors_of_pickles(path, new)
                 (new / "config.json").write_bytes((path / "config.json").read_bytes())
@@ -124,10 +145,21 @@ def convert_model(path: Path, to: Origin, out: Path, *, allow_pickle: bool = Fal
             return convert_model(plain, to, out)
     origin = origin_of(path)
     base = open_model_folder(path, origin=origin)
-    with opened_before_done(out, "mlx-lm" if to == "mlx" else "transformers", base) as (made, opener):
+    with opened_before_done(out, "mlx-lm" if to == "mlx" else "transformers", base) as (made, opened):
         files = convert_folder(base, to, made)
-    facts = {"from": origin, "to": to, "out": str(out), "files": files, "tensors": len(base.stored)}
-    return facts | {"opened_by": opener}
+    return {"from": origin, "to": to, "out": str(out), "files": files, "tensors": len(base.stored)} | opened
+
+
+def opener_of(library: str, base: ModelFolder) -> dict[str, str]:
+    """Return who will open a directory for a library (`opened_by`), or why nobody (`not_opened`); the other is empty.
+
+    Nothing is imported to find out: a build server that has neither framework writes directories all the same.
+    """
+    known = base.architecture.mlx_lm_module if library == "mlx-lm" else base.architecture.torch_class
+    why = "" if known else f"{library} has no class for {base.architecture.model_type}"
+    if missing := [name for name in NEEDS[library] if importlib.util.find_spec(name) is None]:
+        why = why or f"{' and '.join(missing)} not installed here"
+    return {"opened_by": "" if why else library, "not_opened": why}
 
 
 def reopen(folder: Path, library: str) -> None:
@@ -145,7 +177,7 @@ def reopen(folder: Path, library: str) -> None:
 
 
 @contextmanager
-def opened_before_done(out: Path, library: str, base: ModelFolder) -> Iterator[tuple[Path, str]]:
+def opened_before_done(out: Path, library: str, base: ModelFolder) -> Iterator[tuple[Path, dict[str, str]]]:
     """Yield a place for a model directory; it becomes `out` when the library it is for has loaded it without a fault.
 
     Args:
@@ -154,18 +186,22 @@ def opened_before_done(out: Path, library: str, base: ModelFolder) -> Iterator[t
         base: what it is made of.
 
     Yields:
-        The place, and who will open it: empty where mlx-lm has no definition of the architecture.
+        The place, and who will open it (`opener_of`).
 
     Raises:
         StageError: keys are missing, unexpected or of another shape; all at once.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
-    opener = "" if library == "mlx-lm" and not base.architecture.mlx_lm_module else library
+    opened = opener_of(library, base)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as work:
         made = Path(work) / out.name
-        yield made, opener
-        if opener:
-            reopen(made, opener)
+        try:
+            yield made, opened
+            if opened["opened_by"]:
+                reopen(made, library)
+        except StageError as error:
+            error.message = error.message.replace(str(made), str(out))  # the place the user knows
+            raise
         with folder_written_whole(out) as new:
             for file in made.iterdir():
                 file.rename(new / file.name)

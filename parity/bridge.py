@@ -64,12 +64,15 @@ def copy_merged(run: RunFolder, precision: str, out: Path) -> dict[str, Any]:
     from parity.adapters_in_out import base_of, opened_before_done, require_own_place
     from weights_bridge.merged_copy import PACKED, write_merged_copy
 
-    require_own_place(out, "config.json")
-    check_gate(run.path("merged"), run.path("parity", "a0.json"))
-    which, recipe, base = merged_checkpoint(run), read_json(run.path("recipe.json")), base_of(run)
+    base = base_of(run)
+    require_own_place(out, "config.json", [base.path], run)
+    gate = run.path("parity", "a0.json")
+    check_gate(run.path("merged"), gate)
+    run.require_unaltered("--precision", [gate, run.path("merged"), run.path("recipe.json")])
+    which, recipe = merged_checkpoint(run), read_json(run.path("recipe.json"))
     found = read_adapter(adapter_of(run.root, which))
     require_base(base, found)
-    with opened_before_done(out, "mlx-lm" if precision in PACKED else "transformers", base) as (made, opener):
+    with opened_before_done(out, "mlx-lm" if precision in PACKED else "transformers", base) as (made, opened):
         effect = write_merged_copy(base, found, made, precision, recipe["stop_ids"], template_of(recipe))
     size = sum(file.stat().st_size for file in out.iterdir())
     return {
@@ -78,8 +81,7 @@ def copy_merged(run: RunFolder, precision: str, out: Path) -> dict[str, Any]:
         "checkpoint": which,
         "bytes": size,
         "effect": effect.as_json(),
-        "opened_by": opener,
-    }
+    } | opened
 
 
 def template_of(recipe: dict[str, Any]) -> Path | None:

@@ -18,6 +18,7 @@ from weights_bridge.errors import BudgetMissedError, StageError
 
 NO_BARS = {"TQDM_DISABLE": "1"}  # any value disables, "0" too: stages that show bars must not have it
 ERRORS = {error.exit_code: error for error in (StageError, BudgetMissedError)}
+FRAMEWORKS = ("mlx", "mlx_lm", "torch", "transformers", "onnx", "onnxruntime")
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -63,9 +64,18 @@ def main(module: str, request_file: str) -> int:
     try:
         importlib.import_module(module).answer(request)
     except StageError as error:
-        print("child error: " + json.dumps({"message": error.message, "hint": error.hint}), file=sys.stderr)
-        return error.exit_code
+        return _say(error)
+    except ModuleNotFoundError as error:
+        if (name := (error.name or "").partition(".")[0]) not in FRAMEWORKS:
+            raise
+        hint = "`pip install mlx-sentis` brings it; only adapters and model directories are written without it"
+        return _say(StageError(f"{name} is not installed here", hint=hint))
     return 0
+
+
+def _say(error: StageError) -> int:
+    print("child error: " + json.dumps({"message": error.message, "hint": error.hint}), file=sys.stderr)
+    return error.exit_code
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
@@ -130,7 +130,7 @@ def bridge(
             raise click.UsageError("a model directory takes --to torch or mlx, and --out")
         facts = convert_model(folder, to, out, allow_pickle=allow_pickle)
         text = f"{out}: {facts['tensors']} tensors from {facts['from']}'s layout to {to}'s, bit by bit"
-        output.answer("bridge", facts, text + (f"; {facts['opened_by']} opened it" if facts["opened_by"] else ""))
+        output.answer("bridge", facts, f"{text}; {_opened(facts)}")
         return
     opened = RunFolder.existing(folder)
     if precision:
@@ -140,20 +140,29 @@ def bridge(
         kept = facts["effect"]
         text = (
             f"{out}: {precision}, {facts['bytes'] / 1e6:.1f} MB, keeps {kept['kept']:.2%} of the adapter's effect, "
-            f"{kept['least']:.2%} at the least ({kept['module']}); {facts['opened_by']} opened it"
+            f"{kept['least']:.2%} at the least ({kept['module']}); {_opened(facts)}"
         )
         output.answer("bridge", facts, text)
         return
     if source:
+        if to != "torch" and out is not None and out.resolve() == Path(source[1]).resolve():
+            raise click.UsageError("--out is the directory that --from reads")
         if source[0] not in ("peft", "mlx"):
             raise click.UsageError(f"--from {source[0]}: wanted peft or mlx")
         if checkpoint:
             raise click.UsageError("--from takes an adapter in and goes on with it: leave --checkpoint out")
         facts = import_adapter(opened, source[0], Path(source[1]), allow_pickle=allow_pickle)
         output.story(f"{facts['type']} of rank {facts['rank']}, alpha {facts['alpha']:g}, {facts['modules']} modules")
+        if facts["made_for"] not in ("", facts["base"]):
+            output.story(
+                f"it was made for {facts['made_for']} and goes onto {facts['base']}: are these the same weights?"
+            )
     which = checkpoint or (IMPORTED if source else "best")
     if to != "torch":
         facts = export_adapter(opened, to, which, out or folder / to)
+        if to == "peft" and facts["packed"]:
+            way = f"`mlx-sentis bridge {facts['packed']} --to torch --out NEW` makes what PEFT can put it on"
+            output.story(f"its base is packed for MLX: {way}")
         output.answer("bridge", facts, f"{facts['out']}: {facts['type']}, {facts['modules']} modules, for {to}")
         return
     if out is not None:
@@ -164,3 +173,7 @@ def bridge(
         f"backward {report.worst_db('backward'):.1f} dB at the worst"
     )
     output.answer("a0", report.as_json(), text)
+
+
+def _opened(facts: dict[str, Any]) -> str:
+    return f"{facts['opened_by']} opened it" if facts["opened_by"] else f"nothing opened it: {facts['not_opened']}"

@@ -77,7 +77,11 @@ class RunFolder:
         """Return the manifest; an empty one when the run is new."""
         path = self.path("manifest.json")
         manifest = read_json(path) if path.exists() else {"schema": SCHEMA, "stages": {}}
-        if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA or "stages" not in manifest:
+        if (
+            not isinstance(manifest, dict)
+            or manifest.get("schema") != SCHEMA
+            or not _are_stages(manifest.get("stages"))
+        ):
             raise StageError(f"{path}: not a manifest of schema {SCHEMA}", hint="run into a new folder with --out")
         return manifest
 
@@ -144,10 +148,7 @@ class RunFolder:
             bring_back(path)
         if missing := [str(path) for path in inputs if not path.exists() and not self.is_recorded(path)]:
             raise all_at_once(f"stage {name}: inputs are missing:", missing, hint="run the earlier stages first")
-        if changed := self.altered(inputs):
-            lines = [f"{result.where}: {result.detail or result.reason}" for result in changed]
-            hint = "run the stage that writes them again, or restore the files"
-            raise all_at_once(f"stage {name}: files changed since they were recorded:", lines, hint=hint)
+        self.require_unaltered(f"stage {name}", inputs)
         started = time.monotonic()
         read = self._hashes(inputs)  # before the work: a file that changes meanwhile is not what was read
         stage = Stage(self, name)
@@ -167,6 +168,21 @@ class RunFolder:
         manifest["stages"][name] = entry
         write_json(self.path("manifest.json"), manifest)
 
+    def require_unaltered(self, who: str, paths: Iterable[Path]) -> None:
+        """Require that files are what an earlier stage recorded.
+
+        Args:
+            who: wants to read them; begins the message.
+            paths: files or folders; what lies outside of the run cannot be checked.
+
+        Raises:
+            StageError: files are gone or differ; all at once.
+        """
+        if changed := self.altered(paths):
+            lines = [f"{result.where}: {result.detail or result.reason}" for result in changed]
+            hint = "run the stage that writes them again, or restore the files"
+            raise all_at_once(f"{who}: files changed since they were recorded:", lines, hint=hint)
+
     def _recorded_under(self, paths: Iterable[Path], recorded: Iterable[str]) -> list[str]:
         """Return what is recorded at or below some paths, whether it is still there or not."""
         root = self.root.resolve()
@@ -181,6 +197,16 @@ class RunFolder:
             name = path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
             hashes[name] = sha256_of(path)
         return hashes
+
+
+def _are_stages(stages: Any) -> bool:
+    """Tell whether a manifest's stages have the form in which they are written."""
+    return isinstance(stages, dict) and all(
+        isinstance(entry, dict)
+        and all(isinstance(entry.get(side), dict) for side in ("inputs", "outputs", "facts"))
+        and all(isinstance(text, str) for side in ("inputs", "outputs") for text in entry[side].values())
+        for entry in stages.values()
+    )
 
 
 def _files(paths: Iterable[Path]) -> list[Path]:

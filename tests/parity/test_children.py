@@ -26,6 +26,10 @@ def answer(request):
         raise StageError("x.json:3: found ñ\\n  second line", hint="mend it")
     elif request["do"] == "miss":
         raise BudgetMissedError("70 dB", hint="look")
+    elif request["do"] == "lack":
+        raise ModuleNotFoundError("No module named 'torch'", name="torch.nn")
+    elif request["do"] == "lack ours":
+        raise ModuleNotFoundError("No module named 'parity.typo'", name="parity.typo")
     elif request["do"] == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     else:
@@ -49,6 +53,16 @@ def test_a_child_answers_in_a_process_of_its_own_without_bars(child: Callable[[s
     number, process, bars = json.loads((tmp_path / "out.json").read_text())
     assert (number, bars) == (42, "1")
     assert process != os.getpid()
+
+
+def test_a_framework_that_is_not_installed_is_one_line_and_a_missing_module_of_ours_a_bug(
+    child: Callable[[str], None],
+) -> None:
+    with pytest.raises(StageError, match=r"^torch is not installed here") as caught:
+        child("lack")
+    assert "pip install" in caught.value.hint
+    with pytest.raises(RuntimeError, match=r"No module named 'parity\.typo'"):
+        child("lack ours")
 
 
 def test_a_childs_refusal_is_raised_here_with_its_hint(child: Callable[[str], None]) -> None:

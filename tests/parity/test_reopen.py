@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import edit_json
 from safetensors.numpy import load_file, save_file
 
 from parity.runners import reopen, reopen_mlx
@@ -49,3 +50,22 @@ def test_a_directory_whose_answers_are_not_finite_is_refused(spoilt: Callable[..
     request = spoilt(lambda tensors: tensors.update({NORM: np.full_like(tensors[NORM], np.nan)}))
     with pytest.raises(StageError, match="computes what is not finite"):
         reopen_mlx.answer(request)
+
+
+@pytest.mark.parametrize(
+    ("runner", "change"),
+    [
+        (reopen, {"hidden_act": "swish7"}),
+        (reopen, {"rope_parameters": {"rope_type": "spiral", "rope_theta": 10000.0}}),
+        (reopen_mlx, {"rope_scaling": {"rope_type": "spiral"}}),
+    ],
+    ids=str,
+)
+def test_whatever_a_configuration_makes_a_library_raise_is_one_line(
+    toy_model: Callable[[str], Path], tmp_path: Path, runner: Any, change: dict[str, Any]
+) -> None:
+    folder = Path(shutil.copytree(toy_model("llama"), tmp_path / "copy"))
+    edit_json(folder / "config.json", lambda config: config.update(change))
+    with pytest.raises(StageError, match="does not load it: ") as caught:
+        runner.answer({"folder": str(folder)})
+    assert "\n" not in caught.value.message

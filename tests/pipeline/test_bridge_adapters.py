@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import Result
-from helpers import call, call_alone, edit_json, write_moved
+from helpers import FULL, call, call_alone, edit_json, write_moved
 from safetensors.numpy import load_file, save_file
 
 from weights_bridge.settings import AdapterSettings, Settings
@@ -131,6 +133,27 @@ def test_a_folder_of_something_else_is_not_replaced(run: Path, tmp_path: Path) -
         assert call("bridge", run, "--to", "peft", "--out", tmp_path / "peft").exit_code == 0
 
 
+def test_what_a_directory_is_made_of_is_never_replaced_by_it(run: Path, theirs: Path, tmp_path: Path) -> None:
+    """A base model has a config.json as well: it would have looked like an earlier copy of ours."""
+    base = Path(shutil.copytree(base_of(run), tmp_path / "base"))
+    before = tree_of(base), tree_of(run), tree_of(theirs)
+    done = call("bridge", base, "--to", "mlx", "--out", base)
+    assert done.exit_code == 1 and "it is made of what is there" in done.stderr
+    (tmp_path / "link").symlink_to(base)
+    assert call("bridge", base, "--to", "mlx", "--out", tmp_path / "link").exit_code == 1
+    for out, said in (
+        (base_of(run), "it is made of what is there"),
+        (run / "merged", "a part of the run"),
+        (run, "a part of the run"),
+    ):
+        done = call("bridge", run, "--precision", "bf16", "--out", out)
+        assert done.exit_code == 1 and said in done.stderr, done.output
+    for out in (run / "checkpoints" / "best", run):
+        assert call("bridge", run, "--to", "peft", "--out", out).exit_code == 1
+    assert call("bridge", run, "--from", "peft", theirs, "--to", "peft", "--out", theirs).exit_code == 2
+    assert (tree_of(base), tree_of(run), tree_of(theirs)) == before
+
+
 def test_neither_mlx_nor_torch_is_needed_to_hand_an_adapter_on(run: Path, tmp_path: Path) -> None:
     _, loaded = call_alone("bridge", run, "--to", "peft", "--out", tmp_path / "peft")
     loaded |= call_alone("bridge", run, "--to", "mlx", "--out", tmp_path / "mlx")[1]
@@ -237,6 +260,16 @@ def test_a_training_after_an_import_keeps_what_was_imported(run: Path, theirs: P
     done = call("train", "--data", run, "--out", run, "--progress", "off", "--set", "train.batch_rows=8")
     assert done.exit_code == 0, done.output
     assert (run / "checkpoints" / "imported" / "adapter.safetensors").is_file()  # the manifest has its hash
+
+
+def test_an_adapter_that_names_another_base_is_taken_with_a_question(run: Path, theirs: Path) -> None:
+    """Weights of another model of the same shapes would pass the gate: both sides would add the adapter to them."""
+    words = ("bridge", run, "--from", "peft", theirs, "--to", "peft", "--out", run.parent / "again")
+    assert "same weights?" not in call(*words).stderr
+    edit_json(theirs / "adapter_config.json", lambda config: config.update(base_model_name_or_path="owner/Other-1B"))
+    done = call(*words)
+    assert done.exit_code == 0
+    assert f"it was made for Other-1B and goes onto {base_of(run).name}: are these the same weights?" in done.stderr
 
 
 def import_only(run: Path, source: Path) -> int:
@@ -379,11 +412,39 @@ def test_a_copy_in_fewer_bits_is_opened_by_who_it_is_for_and_says_what_it_keeps(
     assert np.abs(found - wanted).max() < 0.1 * np.abs(wanted).max()
 
 
+def test_a_full_disk_under_a_directory_names_it_and_leaves_nothing(run: Path, small_disk: Path) -> None:
+    for words in (
+        ("bridge", run, "--precision", "bf16", "--out", small_disk / "x"),
+        ("bridge", base_of(run), "--to", "mlx", "--out", small_disk / "x"),
+    ):
+        done = call(*words, "--json")
+        assert done.exit_code == 1 and isinstance(done.exception, SystemExit), done.output
+        assert re.search(rf"{small_disk}/x: {FULL}", done.stderr), done.stderr
+        assert json.loads(done.stdout)["schema"] == "mlx-sentis/error/1"
+        assert list(small_disk.iterdir()) == []
+
+
+@pytest.mark.usefixtures("children_here")
+def test_what_the_library_does_not_open_is_named_by_its_place_and_nothing_is_left(
+    toy_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    base = Path(shutil.copytree(toy_model("llama"), tmp_path / "base"))
+    edit_json(base / "config.json", lambda config: config.update(rope_scaling={"rope_type": "spiral"}))
+    done = call("bridge", base, "--to", "mlx", "--out", tmp_path / "out")
+    assert done.exit_code == 1 and f"error: {tmp_path}/out: mlx-lm does not load it: " in done.stderr, done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["base"]
+
+
 def test_a_copy_wants_a_passed_gate_and_a_place_of_its_own(run: Path, tmp_path: Path) -> None:
     words = ("bridge", run, "--precision", "bf16", "--out")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear")
     assert "it would be replaced" in call(*words, tmp_path / "mine").stderr
+    whole = (run / "parity" / "a0.json").read_text()
+    edit_json(run / "parity" / "a0.json", lambda report: report["results"].pop())  # a verdict that somebody edited
+    done = call(*words, tmp_path / "copy")
+    assert done.exit_code == 1 and "parity/a0.json: sha256 found" in done.stderr and not (tmp_path / "copy").exists()
+    (run / "parity" / "a0.json").write_text(whole)
     edit_json(run / "parity" / "a0.json", lambda report: report.update(passed=False))
     done = call(*words, tmp_path / "copy")
     assert done.exit_code == 3 and "gate A0 has not passed" in done.stderr and not (tmp_path / "copy").exists()

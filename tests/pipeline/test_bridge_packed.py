@@ -83,6 +83,8 @@ def test_a_run_on_packed_weights_is_merged_into_what_it_was_trained_on_and_passe
     done = call("bridge", run)
     assert done.exit_code == 0, done.output
     assert "the base is packed" in done.stderr and "keep 100.00% of the adapter's effect" in done.stderr
+    done = call("bridge", run, "--to", "peft", "--out", tmp_path / "peft")
+    assert done.exit_code == 0 and f"`mlx-sentis bridge {packed} --to torch --out NEW`" in done.stderr, done.output
     merged = load_file(run / "merged" / "model.safetensors")
     adapter = read_adapter(run / "checkpoints" / "best" / "adapter.safetensors")
     for module, parts in adapter.modules.items():

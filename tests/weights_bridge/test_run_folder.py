@@ -184,7 +184,19 @@ def test_a_folder_without_manifest_is_no_run(tmp_path: Path) -> None:
         RunFolder.existing(tmp_path)
 
 
-@pytest.mark.parametrize("document", [[], {"stages": {}}, {"schema": "mlx-sentis/manifest/1"}, {"schema": "else"}])
+SCHEMA = {"schema": "mlx-sentis/manifest/1"}
+STAGE = {"inputs": {}, "outputs": {}, "facts": {}}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        *([], {"stages": {}}, SCHEMA, {"schema": "else"}),
+        *(SCHEMA | {"stages": stages} for stages in ([], None, {"train": []}, {"train": {}})),
+        *(SCHEMA | {"stages": {"train": STAGE | {side: value}}} for side in STAGE for value in (None, [])),
+        SCHEMA | {"stages": {"train": STAGE | {"outputs": {"x": 3}}}},
+    ],
+)
 def test_another_document_is_no_manifest(tmp_path: Path, document: object) -> None:
     write_json(tmp_path / "manifest.json", document)
     with pytest.raises(StageError, match=r"manifest\.json: not a manifest of schema mlx-sentis/manifest/1"):
