@@ -29,6 +29,7 @@ from weights_bridge.adapter_file import adapter_of, read_adapter
 from weights_bridge.compare import Array, GateReport, GateResult
 from weights_bridge.files import read_json, read_jsonl, sha256_of
 from weights_bridge.merge import merged_tensors
+from weights_bridge.model_config import QUANTISED
 from weights_bridge.model_folder import ModelFolder, open_base, open_model_folder
 from weights_bridge.run_folder import RunFolder, versions
 from weights_bridge.settings import ParitySettings
@@ -36,12 +37,10 @@ from weights_bridge.settings import ParitySettings
 Row = dict[str, Any]
 ROWS_RENDERED = 2000
 MISS_PLOT = "a0-miss.png"  # agreement by depth, drawn after a miss
-NUMERIC_KEYS = (
-    *("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
-    *("num_key_value_heads", "head_dim", "rms_norm_eps", "rope_theta", "rope_local_base_freq", "rope_scaling"),
-    *("sliding_window", "sliding_window_pattern", "layer_types", "hidden_act", "hidden_activation"),
-    *("query_pre_attn_scalar", "tie_word_embeddings", "attention_bias", "mlp_bias"),
-)
+NO_MATTER = {  # what a merged directory says in its own way, or what says nothing about the computation
+    *("dtype", "torch_dtype", "rope_traditional", "transformers_version", "_name_or_path"),
+    *QUANTISED,
+}
 
 
 def measure_a0(run: RunFolder, settings: ParitySettings, which: str | None = None) -> GateReport:
@@ -62,7 +61,11 @@ def measure_a0(run: RunFolder, settings: ParitySettings, which: str | None = Non
     base, asked = request_of_run(run, settings, which)
     report = GateReport("a0")
     merged = Path(asked.merged)
-    report.facts["merged_sha256"] = {p.name: sha256_of(p) for p in sorted(merged.iterdir()) if p.is_file()}
+    report.facts["merged_sha256"] = {
+        path.relative_to(merged).as_posix(): sha256_of(path)
+        for path in sorted(merged.rglob("*"))
+        if path.is_file() and not path.name.startswith(".")
+    }
     report.results += prompt_results(run, read_json(run.path("recipe.json")))
     report.results += bridge_results(base, Path(asked.adapter), merged)
     numeric_results(report, asked, load_budgets(base.config["model_type"]))
@@ -129,10 +132,11 @@ def prompt_results(run: RunFolder, recipe: dict[str, Any]) -> list[GateResult]:
 
 
 def bridge_results(base: ModelFolder, adapter: Path, merged_path: Path) -> list[GateResult]:
-    """Compare the merged directory with base + adapter: numeric configuration keys and every tensor, exactly."""
+    """Compare the merged directory with base + adapter: configuration keys and every tensor, exactly."""
     merged = open_model_folder(merged_path)
     results = []
-    for key in NUMERIC_KEYS:
+    keys = sorted((base.config.keys() | merged.config.keys()) - NO_MATTER)
+    for key in keys:
         wanted, found = base.config.get(key), merged.config.get(key)
         if wanted != found:
             detail = f"found {found!r}, wanted {wanted!r}"
@@ -142,7 +146,7 @@ def bridge_results(base: ModelFolder, adapter: Path, merged_path: Path) -> list[
     for name, wanted in merged_tensors(base, read_adapter(adapter)):
         names.add(name)
         if name not in found_names:
-            if name != "lm_head.weight":
+            if not base.architecture.is_dropped(name, base.config):
                 results.append(GateResult(f"merged {name}", False, "missing", where=name))
             continue
         found = merged.tensor(name)
@@ -153,7 +157,7 @@ def bridge_results(base: ModelFolder, adapter: Path, merged_path: Path) -> list[
             results.append(GateResult(f"merged {name}", False, "altered", where=name, detail=detail))
     results += [GateResult(f"merged {n}", False, "extra", where=n) for n in sorted(found_names.keys() - names)]
     if not results:
-        detail = f"{equal} tensors and {len(NUMERIC_KEYS)} configuration keys equal base + adapter"
+        detail = f"{equal} tensors and {len(keys)} configuration keys equal base + adapter"
         results.append(
             GateResult("merged directory", equal > 0, "exact" if equal else "nothing compared", detail=detail)
         )

@@ -26,11 +26,13 @@ from parity.runners.mlx_self_test import Trial
 from parity.runners.torch_adapters import norm_of
 from parity.tables import table
 from weights_bridge.adapter_file import read_adapter
-from weights_bridge.compare import GateResult
+from weights_bridge.compare import Array, GateResult
 from weights_bridge.errors import BudgetMissedError, StageError, counted
 from weights_bridge.files import read_json, read_jsonl
-from weights_bridge.model_folder import ModelFolder
+from weights_bridge.model_folder import ModelFolder, open_model_folder
 from weights_bridge.run_folder import RunFolder
+from weights_bridge.safetensors_reader import SafetensorsFile
+from weights_bridge.safetensors_writer import write_safetensors
 from weights_bridge.settings import AdapterSettings, ParitySettings
 
 LOGITS_AT_MOST = 1 << 22
@@ -89,16 +91,13 @@ def numeric_trials(asked: GateRequest) -> list[Trial]:
 
 def merged_trials(base: ModelFolder, asked: GateRequest) -> list[Trial]:
     """Alter one tensor and one constant in copies of the merged directory."""
-    from safetensors.numpy import load_file, save_file
-
     merged, adapter = Path(asked.merged), Path(asked.adapter)
     trials = []
     name = "model.embed_tokens.weight"
-    with copied(merged, "model.safetensors") as copy:
-        tensors = load_file(merged / "model.safetensors")
-        tensors[name][0, 0] += 1.0
-        save_file(tensors, copy / "model.safetensors", metadata={"format": "pt"})
-        del tensors
+    file = open_model_folder(merged).stored[name]  # one shard of several in a large model
+    with copied(merged, file.path.name) as copy:
+        shapes, dtypes = ({n: getattr(e, what) for n, e in file.entries.items()} for what in ("shape", "dtype"))
+        write_safetensors(copy / file.path.name, shapes, _altered(file, name), file.metadata, dtypes)
         bug = "one value of the embeddings altered in the merged directory"
         trials.append(judged(bug, name, bridge_results(base, adapter, copy)))
     with copied(merged, "config.json") as copy:
@@ -108,6 +107,14 @@ def merged_trials(base: ModelFolder, asked: GateRequest) -> list[Trial]:
         bug = "epsilon of the norms doubled in the merged configuration"
         trials.append(judged(bug, "merged config rms_norm_eps", bridge_results(base, adapter, copy)))
     return trials
+
+
+def _altered(file: SafetensorsFile, name: str) -> Iterator[tuple[str, Array]]:
+    """Yield a file's tensors, of one of which the first value is another."""
+    for own, array in file.tensors():
+        if own == name:
+            array.flat[0] += 1.0
+        yield own, array
 
 
 def prompt_trials(run: RunFolder) -> list[Trial]:

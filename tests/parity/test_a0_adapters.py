@@ -17,9 +17,10 @@ from parity.a0_compare import Sides, backward_results, forward_results
 from parity.budgets import load_budgets
 from parity.gate_request import GateRequest
 from parity.runners import mlx_gate, torch_gate
-from weights_bridge.adapter_file import read_adapter
+from weights_bridge.adapter_file import Adapter, read_adapter
 from weights_bridge.adapter_kinds import KINDS
 from weights_bridge.compare import GateResult
+from weights_bridge.foreign_adapters import write_adapter_file
 from weights_bridge.merge import write_merged
 from weights_bridge.model_folder import open_model_folder
 from weights_bridge.settings import AdapterSettings, Settings, TrainSettings
@@ -76,6 +77,27 @@ def test_both_sides_agree_on_all_weights(toy_model: Callable[[str], Path], tmp_p
     folder = open_model_folder(toy_model(model_type))
     named = {result.tensor.removeprefix("backward ") for result in results}
     assert named >= folder.architecture.torch_shapes(folder.config).keys()  # the embedding table among them
+
+
+WHOLE = ("lm_head.weight", "model.embed_tokens.weight", "model.norm.weight", "model.layers.0.mlp.down_proj.weight")
+
+
+def test_both_sides_agree_on_whole_tensors_beside_an_adapter(toy_model: Callable[[str], Path], tmp_path: Path) -> None:
+    """PEFT's `modules_to_save`: head, table, a norm and a Linear that the adapter leaves out, each as it was saved."""
+    base = open_model_folder(toy_model("qwen3"))
+    write_moved(base.path, tmp_path / "all.safetensors", Settings(adapter=AdapterSettings("dora", 4, 8.0)))
+    every, rng = read_adapter(tmp_path / "all.safetensors"), np.random.default_rng(2)
+    weights = {name: array for name, array in base.tensors() if name in WHOLE}
+    saved = {n: (a + 0.05 * rng.standard_normal(a.shape)).astype(np.float32) for n, a in weights.items()}
+    modules = {name: parts for name, parts in every.modules.items() if f"{name}.weight" not in saved}
+    facts = every.facts | {"targets": sorted(modules), "saved": sorted(saved)}
+    write_adapter_file(tmp_path / "a.safetensors", Adapter(facts, modules, saved))
+    results = measured(base.path, tmp_path / "a.safetensors", tmp_path)
+    assert not failed(results)
+    merged = {name: array.tobytes() for name, array in open_model_folder(tmp_path / "merged").tensors()}
+    assert {name: merged[name] for name in WHOLE} == {name: saved[name].tobytes() for name in WHOLE}
+    gradients = [result for result in results if result.tensor.startswith("backward model.layers.")]
+    assert len(gradients) == 3 * (2 * 7 - 1)
 
 
 @pytest.mark.parametrize("planted", [{"norm": "attached"}, {"alpha": 8.5, "scale": 2.125}])

@@ -5,13 +5,18 @@ The unaltered model passes the same measurement in the same test, so that no bug
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers import edit_json
+from safetensors.numpy import load_file, save_file
 
+from mlx_sentis.demo.toy import toy_weights
 from parity.budgets import load_budgets
 from parity.gate_request import BACKWARD, FORWARD, TRACE, GateRequest
 from parity.mutations import MUTATIONS
@@ -22,9 +27,10 @@ from weights_bridge.merge import write_merged
 from weights_bridge.model_folder import open_model_folder
 
 Try = Callable[[str], Trial]
+WIDE, MASSIVE = "gemma3_text, 80 wide", "gemma3_text, one massive channel"
 HAVE = {  # where a bug needs something that toy-llama lacks
     "sliding window one token short": "gemma3_text",
-    "embedding scale rounded to bf16": "gemma3_text, 80 wide",
+    "embedding scale rounded to bf16": WIDE,
     "norms of query and key exchanged": "qwen3",
     "bias left out": "qwen2",
 }
@@ -49,12 +55,35 @@ def trials(tmp_path_factory: pytest.TempPathFactory, toy_model: Callable[[str], 
     """Return, per toy model, what plants a bug in it and measures; torch answers once, MLX is loaded once."""
     made: dict[str, Try] = {}
 
-    def of(model_type: str) -> Try:
-        if model_type not in made:
-            made[model_type] = prepared(toy_model(model_type), tmp_path_factory.mktemp(model_type))
-        return made[model_type]
+    def of(name: str) -> Try:
+        if name not in made:
+            work = tmp_path_factory.mktemp(name.split(",")[0])
+            base = toy_model(name) if name not in VARIANTS else VARIANTS[name](toy_model, work / "base")
+            made[name] = prepared(base, work)
+        return made[name]
 
     return of
+
+
+def of_width_80(toy_model: Callable[[str], Path], folder: Path) -> Path:
+    """Write a toy Gemma whose embedding scale is another number in bf16: the root of 80, where that of 64 is 8."""
+    shutil.copytree(toy_model("gemma3_text"), folder)
+    edit_json(folder / "config.json", lambda config: config.update(hidden_size=80))
+    weights = toy_weights(json.loads((folder / "config.json").read_text()))
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+def with_a_massive_channel(toy_model: Callable[[str], Path], folder: Path) -> Path:
+    """Write a toy Gemma that parks values a thousand times its others' size in one channel, as trained models do."""
+    shutil.copytree(toy_model("gemma3_text"), folder)
+    weights = dict(load_file(folder / "model.safetensors"))
+    weights["model.layers.0.post_feedforward_layernorm.weight"][7] = 1000.0
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+VARIANTS = {WIDE: of_width_80, MASSIVE: with_a_massive_channel}
 
 
 def prepared(base: Path, work: Path) -> Try:
@@ -84,11 +113,10 @@ def prepared(base: Path, work: Path) -> Try:
     return attempt
 
 
-CASES = [(bug, HAVE.get(bug, "llama")) for bug in MUTATIONS if "80 wide" not in HAVE.get(bug, "")]
-
-
+CASES = [(bug, HAVE.get(bug, "llama")) for bug in MUTATIONS]
 CASES += [(bug, "gemma3_text") for bug in GEMMA_TOO]
 CASES += [("rotary base", "smollm3"), ("sliding window one token short", "gemma2"), ("rotary base", "phi3")]
+CASES += [("sliding window one token short", MASSIVE), ("heads in another order", MASSIVE)]
 
 
 @pytest.mark.parametrize(("bug", "model_type"), CASES)

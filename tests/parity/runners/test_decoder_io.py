@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parity.runners.decoder_io import MASKED, additive_mask, check_ids, check_signature, prefill_inputs
+from parity.runners.decoder_io import MASKED, additive_mask, check_ids, check_signature, empty_cache, prefill_inputs
 from weights_bridge.errors import StageError
 
 CONTRACT = {
@@ -26,6 +26,18 @@ def test_a_token_sees_itself_and_everything_before_it() -> None:
 def test_a_window_of_two_is_the_token_and_the_one_before() -> None:
     assert visible(additive_mask(4, 0, 2)) == ["x...", "xx..", ".xx.", "..xx"]
     assert visible(additive_mask(1, 4, 2)) == ["...xx"]
+
+
+@pytest.mark.parametrize(("tokens", "past", "window"), [(1, 0, None), (5, 3, None), (5, 0, 1), (4, 9, 2)])
+def test_no_token_of_a_mask_sees_nothing(tokens: int, past: int, window: int | None) -> None:
+    """A row without anything to attend to is NaN to one framework and some number to another."""
+    assert all("x" in row for row in visible(additive_mask(tokens, past, window)))
+
+
+def test_a_cache_begins_without_a_token_so_that_nothing_unwritten_is_read() -> None:
+    cache = empty_cache(CONTRACT)
+    assert cache.keys() == {"past_key_values.0.key", "past_key_values.0.value"}
+    assert {(array.shape, array.dtype.name) for array in cache.values()} == {((1, 1, 0, 2), "float32")}
 
 
 def test_masks_are_finite_float32() -> None:
