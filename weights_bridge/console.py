@@ -84,6 +84,10 @@ class StageCommand(click.Command):
             return super().invoke(ctx)
         except StageError as error:
             self._fail(ctx, error)
+        except click.UsageError as error:
+            if ctx.params.get("as_json"):
+                _fail_in_json(error.format_message(), "see --help", error.exit_code)
+            raise
         except KeyboardInterrupt:  # click itself would say "Aborted!" and exit 1
             self._fail(ctx, InterruptedCommandError("interrupted"))
         except BrokenPipeError:  # the reader (head, less) left: not our failure
@@ -92,15 +96,36 @@ class StageCommand(click.Command):
 
     @staticmethod
     def _fail(ctx: click.Context, error: StageError) -> NoReturn:
-        click.echo(f"error: {error}", err=True)
+        click.echo(f"error: {_printable(str(error))}", err=True)
         if ctx.params.get("as_json") and not ctx.meta.get(ANSWERED):
-            failure = {"schema": "mlx-sentis/error/1", "error": error.message, "hint": error.hint}
-            click.echo(json.dumps(failure | {"exit_code": error.exit_code}, indent=2, ensure_ascii=False))
+            _fail_in_json(error.message, error.hint, error.exit_code)
         ctx.exit(error.exit_code)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        asked = list(args)  # what follows takes words off it
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if "--json" in asked:
+                _fail_in_json(error.format_message(), "see --help", error.exit_code)
+            raise
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if self.examples:
             write_examples(formatter, self.examples)
+
+
+def _fail_in_json(message: str, hint: str, exit_code: int) -> None:
+    failure = {"schema": "mlx-sentis/error/1", "error": message, "hint": hint, "exit_code": exit_code}
+    click.echo(json.dumps(failure, indent=2, ensure_ascii=False))
+
+
+def _printable(text: str) -> str:
+    """Return a text whose control characters, line ends excepted, are written out.
+
+    A message may quote names out of a file that came from anywhere; a terminal would obey what is in them.
+    """
+    return "".join(c if c == "\n" or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def command(name: str, *, examples: tuple[str, str]) -> Callable[[Callable[..., Any]], StageCommand]:

@@ -25,6 +25,10 @@ def say(output: Output, word: str) -> None:
         raise StageError("word: found 'bad', wanted another", hint="say good")
     if word == "missed":
         raise BudgetMissedError("70 dB is below 90 dB")
+    if word == "steer":
+        raise StageError("\x1b[2Jname\r\x07 ñ東: not a tensor\n  of ours")
+    if word == "odd":
+        raise click.UsageError("give an even word")
     if word == "bug":
         raise RuntimeError("a bug")
     if word == "ctrl-c":
@@ -75,6 +79,20 @@ def test_wrong_use_is_exit_2() -> None:
     assert run().exit_code == 2
     assert run("a", "b").exit_code == 2
     assert run("--colour", "a").exit_code == 2
+
+
+def test_wrong_use_under_json_is_a_document_too() -> None:
+    for words, said in ((["--json"], "WORD"), (["--colour", "a", "--json"], "--colour"), (["--json", "odd"], "even")):
+        result = run(*words)
+        document = json.loads(result.stdout)
+        assert (result.exit_code, document["exit_code"], document["schema"]) == (2, 2, "mlx-sentis/error/1")
+        assert said in document["error"] and said in result.stderr
+    assert run("--colour", "a").stdout == ""
+
+
+def test_what_a_file_calls_itself_cannot_steer_the_terminal() -> None:
+    result = run("-q", "steer")
+    assert result.stderr == "error: \\x1b[2Jname\\r\\x07 ñ東: not a tensor\n  of ours\n"
 
 
 def test_a_bug_keeps_its_traceback() -> None:
