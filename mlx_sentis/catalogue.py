@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -186,8 +187,9 @@ def resolve_model(name: str, say: Say = lambda text: None) -> Path:
     """Return the local directory of a model.
 
     Args:
-        name: a catalogue name, a Hugging Face directory, or a hub id `owner/name`; a catalogue name wins over a
-            directory of that name (write `./name` for the directory), a directory over a hub id.
+        name: a catalogue name, a Hugging Face directory, the name of one in the folder that `MLX_SENTIS_MODELS`
+            names, or a hub id `owner/name`; a catalogue name wins over a directory of that name (write `./name` for
+            the directory), a directory over a hub id.
         say: hears what is happening.
 
     Raises:
@@ -196,12 +198,18 @@ def resolve_model(name: str, say: Say = lambda text: None) -> Path:
     require_model_name(name)
     if name in ENTRIES:
         return get_model(name, say)
-    path = Path(name).expanduser()
-    if path.is_dir():
+    if (path := _directory(name)) is not None:
         return path.resolve()
     from mlx_sentis.hub import hub_snapshot
 
     return hub_snapshot(name, say)
+
+
+def _directory(name: str) -> Path | None:
+    """Return the directory that a name means: itself, or one in the folder of the user's models."""
+    own = os.environ.get("MLX_SENTIS_MODELS")
+    places = [Path(name).expanduser(), *([Path(own).expanduser() / name] if own and "/" not in name else [])]
+    return next((place for place in places if place.is_dir()), None)
 
 
 def require_model_name(name: str) -> None:
@@ -210,7 +218,7 @@ def require_model_name(name: str) -> None:
     Raises:
         StageError: neither an embedded model, nor a directory that exists, nor of a hub id's form.
     """
-    if name in ENTRIES or Path(name).expanduser().is_dir() or HUB_ID.fullmatch(name):
+    if name in ENTRIES or _directory(name) is not None or HUB_ID.fullmatch(name):
         return
     if "/" in name or name.startswith(("~", ".")):
         raise StageError(f"{name}: no such model directory", hint=f"embedded models: {', '.join(ENTRIES)}")

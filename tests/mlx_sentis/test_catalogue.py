@@ -131,6 +131,21 @@ def test_a_name_wins_over_a_directory_and_a_path_reaches_the_directory(
     assert resolve_model("own/model") == tmp_path / "own" / "model"  # not taken for a hub id
 
 
+def test_a_name_in_the_folder_of_ones_own_models_is_found_after_the_directory_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models" / "mine").mkdir(parents=True)
+    with pytest.raises(StageError, match="unknown model 'mine'"):
+        resolve_model("mine")
+    monkeypatch.setenv("MLX_SENTIS_MODELS", str(tmp_path / "models"))
+    assert resolve_model("mine") == tmp_path / "models" / "mine"
+    (tmp_path / "mine").mkdir()
+    assert resolve_model("mine") == tmp_path / "mine"
+    with pytest.raises(StageError, match="unknown model 'other'"):
+        resolve_model("other")
+
+
 def test_an_unknown_name_lists_the_known_and_the_nearest() -> None:
     with pytest.raises(StageError, match="unknown model 'smollm2'") as caught:
         resolve_model("smollm2")
