@@ -27,6 +27,7 @@ from weights_bridge.errors import BudgetMissedError, StageError, all_at_once
 from weights_bridge.files import folder_written_whole, read_json, sha256_of, write_json
 from weights_bridge.model_folder import ModelFolder
 from weights_bridge.model_writer import DTYPES, write_model_folder
+from weights_bridge.safetensors_reader import all_finite
 from weights_bridge.safetensors_writer import FLOAT32
 
 LEAST_KEPT = 0.5  # of the adapter's effect; half lost is no longer the model that was trained and measured
@@ -65,6 +66,7 @@ class Effect:
     def __init__(self) -> None:
         self._part, self._whole = 0.0, 0.0  # sums over all weights: ‖Δ' − Δ‖² and ‖Δ‖²
         self.worst: tuple[float, str] = (1.0, "")
+        self.beyond: list[str] = []  # tensors with values that the written type does not reach
 
     def add(self, module: str, base: Array, exact: Array, written: Array) -> None:
         """Count one weight.
@@ -140,7 +142,9 @@ def merged_tensors(
     """
     for name, array, exact in merged_exactly(base, adapter):
         written = rounded_once(exact, dtype) if exact.dtype.kind == "f" else exact
-        if effect is not None and exact is not array:
+        if effect is not None and not all_finite(written):
+            effect.beyond.append(name)
+        elif effect is not None and exact is not array:
             effect.add(name.removesuffix(".weight"), array, exact, written)
         yield name, written
 
@@ -152,7 +156,8 @@ def rounded_once(exact: Array, dtype: np.dtype[Any]) -> Array:
     a tie of what was none. Rounding to odd first cannot (Boldo & Melquiond 2008).
     """
     if exact.dtype != np.float64 or dtype in (np.float16, np.float32):
-        return exact.astype(dtype)
+        with np.errstate(over="ignore"):  # `Effect.beyond` tells of it
+            return exact.astype(dtype)
     near = exact.astype(np.float32)
     bits = near.view(np.uint32).copy()
     too_far = np.abs(near.astype(np.float64)) > np.abs(exact)
@@ -258,8 +263,12 @@ def require_kept(effect: Effect, what: str) -> None:
     """Refuse weights in which too little of the adapter is left.
 
     Raises:
+        StageError: values became infinities; the tensors are named.
         BudgetMissedError: less than `LEAST_KEPT`.
     """
+    if effect.beyond:
+        faults = [f"{name}: holds values beyond the range of {what}" for name in effect.beyond]
+        raise all_at_once("weights that would become infinities:", faults, hint="write bf16 or fp32")
     if effect.kept < LEAST_KEPT:
         found = f"{what} keeps {effect.kept:.1%} of the adapter's effect ({effect.worst[1]}: {effect.worst[0]:.1%})"
         raise BudgetMissedError(f"{found}, wanted {LEAST_KEPT:.0%}", hint="write fp32, which keeps all of it")

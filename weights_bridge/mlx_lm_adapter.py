@@ -111,7 +111,8 @@ def _settings(folder: Path) -> _Settings:
 
 
 def _number_faults(own: dict[str, Any]) -> list[str]:
-    rank, scale, alpha, dropout = (own.get(key) for key in ("rank", "scale", "alpha", "dropout"))
+    given: dict[str, Any] = {key: own.get(key) for key in ("rank", "scale", "alpha", "dropout")}
+    rank, scale, alpha, dropout = given.values()
     faults = []
     if not is_whole(rank):
         faults.append(f"lora_parameters.rank: found {rank!r}, wanted a whole number above 0")

@@ -134,6 +134,8 @@ class ModelFolder:
         found = [key for key in keys if self.config.get(key)]
         if found and self.origin == "torch":
             hint = f"`mlx-sentis bridge {self.path} --to torch --out NEW` dequantises and reorders what MLX wrote"
+            if method := (self.config.get("quantization_config") or {}).get("quant_method"):
+                hint = f"weights packed by {method} are not read: get the model's plain ones"
             raise StageError(f"{self.path}/config.json: {' and '.join(found)}: not plain torch weights", hint=hint)
 
     def packing(self, name: str) -> Packing | None:

@@ -160,6 +160,22 @@ def test_neither_mlx_nor_torch_is_needed_to_hand_an_adapter_on(run: Path, tmp_pa
     assert not {"mlx", "mlx_lm", "torch", "transformers", "onnx"} & loaded
 
 
+def test_a_machine_without_the_library_writes_the_directory_and_says_that_nothing_opened_it(
+    toy_model: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lacking = {"transformers": ("transformers", "no_such_torch"), "mlx-lm": ("no_such_mlx",)}
+    monkeypatch.setattr("parity.adapters_in_out.NEEDS", lacking)
+    done = call("bridge", toy_model("llama"), "--to", "mlx", "--out", tmp_path / "mlx")
+    assert done.exit_code == 0 and done.stdout.endswith("nothing opened it: no_such_mlx not installed here\n"), (
+        done.output
+    )
+    done = call("bridge", tmp_path / "mlx", "--to", "torch", "--out", tmp_path / "back", "--json")
+    answer = json.loads(done.stdout)
+    assert (answer["opened_by"], answer["not_opened"]) == ("", "no_such_torch not installed here")
+    first, last = (load_file(folder / "model.safetensors") for folder in (toy_model("llama"), tmp_path / "back"))
+    assert {n: a.tobytes() for n, a in first.items()} == {n: a.tobytes() for n, a in last.items()}
+
+
 # --- in
 
 

@@ -192,6 +192,25 @@ def test_another_template_takes_the_models_place(
     assert (tmp_path / "merged" / "chat_template.jinja").read_text() == "{{ 'mine' }}"
 
 
+def test_values_beyond_half_precision_are_named_and_not_written_as_infinities(
+    toy_model: Callable[[str], Path], made_adapter: Make, tmp_path: Path
+) -> None:
+    base = Path(shutil.copytree(toy_model("llama"), tmp_path / "base"))
+    tensors = load_file(base / "model.safetensors")
+    for name in ("model.norm.weight", "model.layers.1.mlp.up_proj.weight"):  # one that no adapter touches, one that is
+        tensors[name].flat[3] = 131072.0  # bf16 has it exactly
+    save_file(tensors, base / "model.safetensors", {"format": "pt"})
+    folder, adapter = open_model_folder(base), read_adapter(made_adapter(kind="lora"))
+    with pytest.raises(StageError) as caught:
+        write_merged(folder, adapter, tmp_path / "half", [2], dtype="fp16")
+    assert caught.value.message.splitlines()[1:] == [
+        "  model.layers.1.mlp.up_proj.weight: holds values beyond the range of fp16",
+        "  model.norm.weight: holds values beyond the range of fp16",
+    ]
+    assert not (tmp_path / "half").exists()
+    write_merged(folder, adapter, tmp_path / "wide", [2], dtype="bf16")
+
+
 def test_a_generation_configuration_that_is_none_is_one_line_and_nothing_is_written(
     toy_model: Callable[[str], Path], made_adapter: Make, tmp_path: Path
 ) -> None:

@@ -100,6 +100,12 @@ def test_what_only_an_mlx_directory_holds_is_refused_with_the_way_out(
     edit_json(folder / "config.json", lambda config: config.update(quantization={"group_size": 32, "bits": 4}))
     with pytest.raises(StageError, match="quantization: not plain torch weights"):
         open_model_folder(folder).check_tensors()
+    gptq = {"quant_method": "gptq", "bits": 4}
+    edit_json(folder / "config.json", lambda config: config.update(quantization=None, quantization_config=gptq))
+    with pytest.raises(StageError, match="quantization_config: not plain torch weights") as caught:
+        open_model_folder(folder).check_tensors()
+    assert caught.value.hint == "weights packed by gptq are not read: get the model's plain ones"
+    edit_json(folder / "config.json", lambda config: config.pop("quantization_config"))
     edit_json(folder / "config.json", lambda config: config.update(rope_traditional=True))
     with pytest.raises(StageError, match="rope_traditional: not plain torch weights") as caught:
         open_model_folder(folder)
