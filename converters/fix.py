@@ -18,6 +18,7 @@ from converters.finding import Finding
 from converters.passes import PASSES
 from converters.passes.base import LEAST_GROWTH, Context, Outcome, Pass
 from converters.passes.light import light_model
+from converters.passes.unmended import why_not
 from converters.prove import Reference, Tensors, measured, reference_of, rerun
 from converters.scan import scan
 from converters.scan.view import light_copy
@@ -235,8 +236,13 @@ def _explained(finding: Finding, rows: dict[str, _Row]) -> dict[str, str]:
         operator = finding.operator.rpartition("::")[2]
         why = left.get(finding.node) or left.get(operator) or next(iter(left.values()), "")
         reasons.append(f"{name}: {why}" if why else f"{name} did not run" if name not in rows else f"{name} left it")
-    told = "; ".join(reasons) or f"no pass mends it: {finding.mend or 'export the model without it'}"
+    told = "; ".join(reasons) or _unmended(finding)
     return {"id": finding.id, "node": finding.node, "why": told}
+
+
+def _unmended(finding: Finding) -> str:
+    why = why_not(finding.id, finding.operator)
+    return f"cannot be mended: {why or 'no pass is known'}; {finding.mend or 'export the model without it'}"
 
 
 def _bind(model: onnx.ModelProto, values: dict[str, str]) -> Tensors:

@@ -21,9 +21,7 @@ def write(place: Place, emit: Emit) -> None:
     half, size = cache[1], _head_size(place, rank, cache[1])
     x = place.name(0) if rank == 4 else emit.reshaped(place.name(0), [0, 0, -1, size])
     cosine, sine = (_angles(place, emit, place.name(p), 1 if rank == 4 else 2) for p in (2, 3))
-    parts = emit.split(x, [2 * half, size - 2 * half] if size > 2 * half else [size], axis=-1)
-    turned = _rotated(emit, parts[0], cosine, sine, half, interleaved=bool(given.get("interleaved", 0)))
-    whole = emit("Concat", turned, parts[1], axis=-1) if len(parts) > 1 else turned
+    whole = rotated(emit, x, (cosine, sine), (half, size), interleaved=bool(given.get("interleaved", 0)))
     if rank == 4:
         emit("Identity", whole, to=place.node.output[0])
     else:
@@ -57,8 +55,23 @@ def _angles(place: Place, emit: Emit, cache: str, heads_axis: int) -> str:
     return emit.unsqueezed(emit("Gather", cache, places, axis=0), [0, heads_axis])
 
 
-def _rotated(emit: Emit, x: str, cosine: str, sine: str, half: int, *, interleaved: bool) -> str:
-    """Return x turned: its halves are the two parts of the complex numbers, or neighbours are."""
+def rotated(emit: Emit, x: str, angles: tuple[str, str], sizes: tuple[int, int], *, interleaved: bool) -> str:
+    """Return x turned by cosines and sines.
+
+    Args:
+        emit: takes the nodes.
+        x: rank 4, heads on its last axis.
+        angles: cosines and sines, broadcastable to half of what is turned.
+        sizes: half of what is turned, and the size of a head; what lies behind the turned part stays.
+        interleaved: whether neighbours are the two parts of a complex number, not halves.
+    """
+    half, size = sizes
+    parts = emit.split(x, [2 * half, size - 2 * half] if size > 2 * half else [size], axis=-1)
+    turned = _turned(emit, parts[0], *angles, half, interleaved=interleaved)
+    return emit("Concat", turned, parts[1], axis=-1) if len(parts) > 1 else turned
+
+
+def _turned(emit: Emit, x: str, cosine: str, sine: str, half: int, *, interleaved: bool) -> str:
     if interleaved:
         pairs = emit.split(emit.reshaped(x, [0, 0, 0, half, 2]), [1, 1], axis=-1)
         first, second = (emit.squeezed(part, [-1] if emit.place.opset >= 11 else [4]) for part in pairs)

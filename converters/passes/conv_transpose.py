@@ -1,7 +1,8 @@
-"""ConvTranspose with output_shape, written with the padding that gives it.
+"""ConvTranspose with output_shape, written with the padding that gives it; in 3D the padded depth as a Slice.
 
-Why: Sentis ignores output_shape. Does not fire where the input's size is not known, and where the wanted output is
-larger than the whole result.
+Why: Sentis ignores output_shape, and on the CPU is suspected to read slices of a padded depth at a wrong stride.
+Padding of a ConvTranspose is what is cut off its result, so the depth is computed whole and cut behind it. Does not
+fire where the input's size is not known, and where the wanted output is larger than the whole result.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from converters.scan.view import Place
 
 
 def write(place: Place, emit: Emit) -> None:
-    """Write explicit pads. Formula: ONNX operator definition of ConvTranspose."""
+    """Write explicit pads, or the depth without them. Formula: ONNX operator definition of ConvTranspose."""
+    if "output_shape" not in place.attributes:
+        _whole_depth(place, emit)
+        return
     given, shape, weights = dict(place.attributes), place.shape(0), place.shape(1)
     wanted = list(given.pop("output_shape"))
     lower = given.pop("auto_pad", "NOTSET") != "SAME_UPPER"
@@ -42,6 +46,15 @@ def write(place: Place, emit: Emit) -> None:
          strides=strides, dilations=dilations, output_padding=more if any(more) else None)  # fmt: skip
 
 
+def _whole_depth(place: Place, emit: Emit) -> None:
+    """Write a 3D ConvTranspose without padding of its depth, and a Slice behind it."""
+    pads = list(place.attributes["pads"])
+    whole = emit("ConvTranspose", *place.node.input, **place.attributes | {"pads": [0, *pads[1:3], 0, *pads[4:]]})
+    emit.sliced(whole, [pads[0]], [-pads[3] or OPEN], [2], to=place.node.output[0])
+
+
+OPEN = 2**31 - 1  # the end of a Slice that goes to the end of its axis
 PASS = node_pass(
-    "conv_transpose", "Sentis ignores output_shape of ConvTranspose", write, mends=["CONVTRANSPOSE.OUTPUT_SHAPE"]
-)
+    "conv_transpose", "Sentis ignores output_shape of ConvTranspose", write,
+    mends=["CONVTRANSPOSE.OUTPUT_SHAPE", "CONVTRANSPOSE.3D_CPU"],
+)  # fmt: skip

@@ -156,7 +156,8 @@ OPERATORS = (
 )  # fmt: skip
 CONTRIB = (
     "DequantizeLinear", "QuantizeLinear", "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "QLinearAdd", "QLinearMul",
-    "QLinearSigmoid", "QLinearLeakyRelu", "QLinearGlobalAveragePool", "QLinearConcat", "QLinearSoftmax", "QGemm",
+    "QLinearSigmoid", "QLinearLeakyRelu", "QLinearGlobalAveragePool", "QLinearAveragePool",
+    "QLinearWhere", "QLinearConcat", "QLinearSoftmax", "QGemm",
 )  # fmt: skip
 QUANTISED = {*OPERATORS, *CONTRIB}
 PASS = node_pass(

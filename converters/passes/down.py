@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from converters.passes import forms
+from converters.passes import bits, forms, fourier, grid_sample
 from converters.passes.base import Context
 from converters.passes.emit import Emit, Refusal
 from converters.passes.rewrite import UNFIT, names_of, splice
@@ -31,6 +32,7 @@ HARMLESS: dict[str, tuple[Any, ...]] = {
 def lowered(model: onnx.ModelProto, context: Context, opset: int, target: int) -> dict[str, str]:
     """Convert a model in place; return node to reason where it cannot, and then change nothing."""
     view, known = context.view(model), context.known
+    ways = WAYS | {"DFT": partial(fourier.dft, opset=opset)}  # what its axis defaults to hangs on the opset
     taken, replaced, left = names_of(model.graph), dict[int, Emit](), dict[str, str]()
     for index, node in enumerate(model.graph.node):
         if node.domain not in ("", "ai.onnx") or _same(node.op_type, opset, target):
@@ -38,7 +40,7 @@ def lowered(model: onnx.ModelProto, context: Context, opset: int, target: int) -
         place = Place(node, view, target, known)
         emit = Emit(place, taken, f"opset{target}")
         try:
-            if WAYS.get(node.op_type, _unchanged)(place, emit):
+            if ways.get(node.op_type, _unchanged)(place, emit):
                 replaced[index] = emit
         except Refusal as reason:
             left[label_of(node)] = f"{node.op_type}: {reason}"
@@ -191,5 +193,6 @@ REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "
 WAYS: dict[str, Callable[[Place, Emit], bool]] = {
     **{f"Reduce{name}": _reduction for name in REDUCTIONS},
     "Split": _split, "Pad": _pad, "Resize": _resize, "LayerNormalization": _layer_norm, "Gelu": _gelu, "Mish": _mish,
-    "RoiAlign": _roi_align,
+    "RoiAlign": _roi_align, "GridSample": grid_sample.sample, "BitwiseNot": bits.inverted,
+    "STFT": fourier.stft, **{f"Bitwise{name}": bits.combined for name in ("And", "Or", "Xor")},
 }  # fmt: skip

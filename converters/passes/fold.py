@@ -82,7 +82,8 @@ class Folder:
         values = {one: self.value(one) for one in node.input if one}
         if not values or any(value is None for value in values.values()):
             return None
-        return _run(node, {one: value for one, value in values.items() if value is not None}, name, self.opset)
+        result = run_node(node, {one: value for one, value in values.items() if value is not None}, name, self.opset)
+        return result if result is not None and result.size <= MOST_ELEMENTS else None
 
     def _sizes(self, node: onnx.NodeProto) -> np.ndarray | None:
         """Return what Shape, Size, or a Gather of a Shape gives where those sizes are known."""
@@ -108,7 +109,8 @@ class Folder:
         return None if None in picked else np.array(picked, np.int64).reshape(index.shape)
 
 
-def _run(node: onnx.NodeProto, values: dict[str, np.ndarray], name: str, opset: int) -> np.ndarray | None:
+def run_node(node: onnx.NodeProto, values: dict[str, np.ndarray], name: str, opset: int) -> np.ndarray | None:
+    """Return an output of a node for given inputs, from ONNX Runtime; None where it does not run."""
     import onnx
 
     from converters.prove import outputs_of
@@ -119,7 +121,6 @@ def _run(node: onnx.NodeProto, values: dict[str, np.ndarray], name: str, opset: 
     opsets = [onnx.helper.make_opsetid("", opset)]
     model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)
     try:
-        result = outputs_of(model.SerializeToString(), {})[name]
+        return outputs_of(model.SerializeToString(), {})[name]
     except StageError:
         return None
-    return result if result.size <= MOST_ELEMENTS else None

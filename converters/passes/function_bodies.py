@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from converters.facts import Facts
 
 OPERATORS = (
-    "Attention", "RotaryEmbedding", "AffineGrid", "CenterCropPad", "SwiGLU", "SoftmaxCrossEntropyLoss",
+    "Attention", "RotaryEmbedding", "CenterCropPad", "SwiGLU", "SoftmaxCrossEntropyLoss",
     "NegativeLogLikelihoodLoss", "LinearAttention", "CausalConvWithState", "Swish",
 )  # fmt: skip
 

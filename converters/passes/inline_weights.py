@@ -87,9 +87,10 @@ def number_of(tensor: onnx.TensorProto, key: str, default: int = 0) -> int:
     return int(text) if text.lstrip("-").isdigit() else (default if not text else -1)
 
 
+NAMES = ("OFFSET", "DATA", "LENGTH", "UNUSED")
 PASS = Pass(
     "inline_weights",
     "Sentis ignores the offset of external tensors and reads their file front to back",
-    ("EXTERNAL.OFFSET", "EXTERNAL.DATA", "CONSTANT.EXTERNAL", "CONSTANTOFSHAPE.EXTERNAL", "EXTERNAL.LENGTH"),
+    ("CONSTANT.EXTERNAL", "CONSTANTOFSHAPE.EXTERNAL", *(f"EXTERNAL.{name}" for name in NAMES)),
     run,
 )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from converters.facts import Facts, facts
+from converters.facts import Facts, Rule, facts
 from converters.passes import IN_ORDER, PASSES
 from converters.passes.base import BY_OPERATOR
+from converters.passes.unmended import why_not
 
 HEAD = """# What `mlx-sentis fix` mends
 
@@ -33,7 +34,25 @@ def page() -> str:
 def _without(known: Facts) -> str:
     mended = {rule for one in PASSES.values() for rule in one.findings}
     rows = [rule for rule in known.rules.values() if rule.severity in ("error", "deviation") and rule.id not in mended]
-    lines = ["Errors and silent deviations that need another export or another model.", ""]
-    lines += ["| finding | what helps |", "|---|---|"]
-    lines += [f"| `{rule.id}` | {(rule.mend or '–').replace('|', ' ')} |" for rule in sorted(rows, key=lambda r: r.id)]
-    return "\n".join(lines)
+    lines = [
+        "Errors and silent deviations that need another export or another model, with the reason that `fix` gives.",
+        "",
+    ]
+    told: dict[str, list[Rule]] = {}
+    for rule in sorted(rows, key=lambda one: one.id):
+        told.setdefault(why_not(rule.id), []).append(rule)
+    lines += ["| findings | why | what helps |", "|---|---|---|"]
+    for why, rules in told.items():
+        mends = "; ".join(dict.fromkeys(rule.mend for rule in rules if rule.mend)) or "–"
+        lines.append(f"| {', '.join(f'`{rule.id}`' for rule in rules)} | {why} | {mends.replace('|', ' ')} |")
+    return "\n".join([*lines, "", *_operators_without(known)])
+
+
+def _operators_without(known: Facts) -> list[str]:
+    mended = {operator for one in PASSES.values() for operator in one.operators}
+    names = [f"{domain}::{op}" if domain else op for domain, op in known.not_handled]
+    told: dict[str, list[str]] = {}
+    for name in sorted(set(names) - mended):
+        told.setdefault(why_not("OPERATOR.UNSUPPORTED", name), []).append(f"`{name}`")
+    rows = [f"| {', '.join(operators)} | {why} |" for why, operators in told.items()]
+    return ["| operators that Sentis does not import and no pass writes | why |", "|---|---|", *rows]

@@ -52,7 +52,7 @@ def write(place: Place, emit: Emit) -> None:
     node, op = place.node, place.node.op_type
     if any(place.view.is_wanted(name) for name in node.output[1:]):
         raise Refusal("its Indices are read")
-    window, data = _window(place), place.name(0)
+    window, data = window_of(place), place.name(0)
     counts_padding = bool(place.attributes.get("count_include_pad", 0)) and op == "AveragePool"
     dense = all(dilation == 1 for dilation in window.dilations)
     overhang = (
@@ -72,7 +72,7 @@ def write(place: Place, emit: Emit) -> None:
     emit(op, data, to=node.output[0], kernel_shape=window.kernel, strides=window.strides, pads=padding)
 
 
-def _window(place: Place) -> Window:
+def window_of(place: Place) -> Window:
     kernel = list(place.attributes.get("kernel_shape") or [])
     count = len(kernel)
     shape = place.shape(0)

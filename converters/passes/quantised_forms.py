@@ -198,6 +198,10 @@ def _single(op: str) -> Callable[[Place, Emit], tuple[str, int]]:
     return write
 
 
+def _where(place: Place, emit: Emit) -> tuple[str, int]:
+    return emit("Where", place.name(0), _taken(place, emit, 1), _taken(place, emit, 4)), 7
+
+
 def _concat(place: Place, emit: Emit) -> tuple[str, int]:
     parts = [_taken(place, emit, at) for at in range(2, len(place.node.input), 3)]
     return emit("Concat", *parts, axis=int(place.attributes.get("axis", 0))), 0
@@ -225,6 +229,8 @@ LINEAR: dict[str, Callable[[Place, Emit], tuple[str, int]]] = {
     "QLinearLeakyRelu": _single("LeakyRelu"),
     "QLinearGlobalAveragePool": _single("GlobalAveragePool"),
     "QLinearSoftmax": _single("Softmax"),
+    "QLinearAveragePool": _single("AveragePool"),
+    "QLinearWhere": _where,
     "QLinearConcat": _concat,
     "QGemm": _gemm,
 }

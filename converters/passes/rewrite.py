@@ -149,12 +149,14 @@ def splice(graph: onnx.GraphProto, replaced: dict[int, Emit]) -> None:
     """Put new nodes where the old ones were, and drop constants that only those read."""
     import onnx
 
+    from converters.scan.graphs import names_read
+
     nodes: list[onnx.NodeProto] = []
     given_up: set[str] = set()
     for index, node in enumerate(graph.node):
         if index in replaced:
             nodes += replaced[index].nodes
-            given_up.update(node.input)
+            given_up.update(names_read(node))
         else:
             copy = onnx.NodeProto()
             copy.CopyFrom(node)
@@ -165,7 +167,7 @@ def splice(graph: onnx.GraphProto, replaced: dict[int, Emit]) -> None:
     for told in [value for value in graph.value_info if value.name in made]:
         graph.value_info.remove(told)  # its type may be another now
     for emit in replaced.values():
-        read = {name for node in emit.nodes for name in node.input}
+        read = {name for node in emit.nodes for name in names_read(node)}
         read |= emit.results
         graph.initializer.extend(tensor for name, tensor in emit.constants.items() if name in read)
     drop_unread(graph, given_up)

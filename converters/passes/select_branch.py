@@ -2,7 +2,7 @@
 
 Why: Sentis imports no control flow. Exporters write an If where a size decides (squeeze, reflect padding), and models
 hold one per sample rate: with fixed shapes, or with that input bound to a number, the condition is a constant. Does
-not fire on a condition that depends on the inputs; Loop and Scan are left.
+not fire on a condition that depends on the inputs.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _select(graph: onnx.GraphProto, index: int, taken: str) -> None:
             and renamed.get(inner.name) not in node.output
         ):
             renamed[inner.name] = outer
-    nodes = [_copied(inner, renamed) for inner in branch.node]
+    nodes = [copied(inner, renamed) for inner in branch.node]
     for inner, outer in zip(branch.output, node.output, strict=False):
         source = renamed.get(inner.name, inner.name)
         if outer and source != outer:
@@ -78,7 +78,7 @@ def _select(graph: onnx.GraphProto, index: int, taken: str) -> None:
         graph.initializer.add().CopyFrom(tensor)
         graph.initializer[-1].name = renamed.get(tensor.name, tensor.name)
     condition = node.input[0]
-    kept = [_copied(other, {}) for other in graph.node]
+    kept = [copied(other, {}) for other in graph.node]
     kept[index : index + 1] = nodes
     del graph.node[:]
     graph.node.extend(kept)
@@ -112,7 +112,7 @@ def _fresh_names(branch: onnx.GraphProto, used: set[str]) -> dict[str, str]:
     return renamed
 
 
-def _copied(node: onnx.NodeProto, renamed: dict[str, str]) -> onnx.NodeProto:
+def copied(node: onnx.NodeProto, renamed: dict[str, str]) -> onnx.NodeProto:
     """Return a copy with other names, in the bodies of its attributes too."""
     import onnx
 

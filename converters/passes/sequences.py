@@ -28,7 +28,7 @@ def write(place: Place, emit: Emit) -> None:
             raise Refusal("the place in the sequence is no constant")
         emit("Identity", _element(place, emit, place.name(0), int(at.reshape(()))), to=to)
         return
-    elements = _elements(place, emit, place.name(0))
+    elements = elements_of(place, emit, place.name(0))
     if op == "SequenceLength":
         emit.result(to, np.array(len(elements), np.int64))
         return
@@ -42,7 +42,7 @@ def _element(place: Place, emit: Emit, sequence: str, at: int) -> str:
     """Return one element; of a split with known parts it needs no other."""
     maker = place.view.maker(sequence)
     if maker is None or maker.op_type != "SplitToSequence" or at < 0:
-        elements = _elements(place, emit, sequence)
+        elements = elements_of(place, emit, sequence)
         if not -len(elements) <= at < len(elements):
             raise Refusal(f"there is no element {at} of {len(elements)}")
         return elements[at]
@@ -52,13 +52,15 @@ def _element(place: Place, emit: Emit, sequence: str, at: int) -> str:
     return _slice(emit, maker.input[0], at * part, (at + 1) * part, given)
 
 
-def _elements(place: Place, emit: Emit, sequence: str) -> list[str]:
+def elements_of(place: Place, emit: Emit, sequence: str) -> list[str]:
     """Return every element of a sequence.
 
     Raises:
         Refusal: they are not known.
     """
     maker = place.view.maker(sequence)
+    if maker is not None and maker.op_type == "Identity":
+        return elements_of(place, emit, maker.input[0])
     if maker is None or maker.op_type not in MAKERS:
         raise Refusal("the sequence is an input, or a loop builds it")
     if maker.op_type == "SequenceEmpty":
@@ -66,7 +68,7 @@ def _elements(place: Place, emit: Emit, sequence: str) -> list[str]:
     if maker.op_type == "SequenceConstruct":
         return list(maker.input)
     if maker.op_type in ("SequenceInsert", "SequenceErase"):
-        elements = _elements(place, emit, maker.input[0])
+        elements = elements_of(place, emit, maker.input[0])
         inserts = maker.op_type == "SequenceInsert"
         given = list(maker.input[2 if inserts else 1 :])
         where = place.view.value(given[0]) if given and given[0] else np.array(len(elements) - (not inserts))

@@ -3,8 +3,10 @@
 Why, rule by rule: SWISH.ALPHA (2.4 and 2.5 ignore alpha), ASINH.NEGATIVE (loses its digits below −100), CAST.TO_BOOL
 (stays as it was, 0.7 becomes 0), CAST.FOLD_ROUNDING (the import rounds what a run truncates), POW.INT (an integer
 base goes through float32), REDUCE….NOOP (comes out as it went in), RANGE.RANK1 (wants scalars),
-TRANSPOSE.CHAIN_NO_PERM (crashes), LSTM.NO_HIDDEN (aborts), DFT.NEG_AXIS (fails on the CPU). Does not fire where a
-shape or an exponent that decides is not known.
+TRANSPOSE.CHAIN_NO_PERM (crashes), LSTM.NO_HIDDEN (aborts), DFT.NEG_AXIS (fails on the CPU), POW.INT_EXP_MINUS1
+(becomes a root of integers, which throws), DIV.CONST_ZERO (the import divides by it and aborts),
+MATMUL.CONST_RANK3_ADD (a constant weight of rank 1 is taken as rank 2). Does not fire where a shape or an exponent that
+decides is not known.
 """
 
 from __future__ import annotations
@@ -13,12 +15,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from converters.passes.emit import FLOATS, Emit, Refusal
+from converters.passes.emit import FLOAT, FLOATS, Emit, Refusal
 from converters.passes.rewrite import node_pass
 from converters.scan.view import Place
 
 INTEGERS = {6: np.int32, 7: np.int64}  # INT32, INT64
 HIGHEST_POWER = 4
+ROOTS = (-1.0, 0.5, -0.5)  # exponents that the optimiser takes for Reciprocal and Sqrt
 BOOL = 9
 
 
@@ -56,6 +59,10 @@ def _truth(place: Place, emit: Emit, to: str) -> None:
 
 def _power(place: Place, emit: Emit, to: str) -> None:
     exponent, x = place.value(1), place.name(0)
+    if exponent is not None and exponent.size == 1 and float(exponent.reshape(())) in ROOTS:
+        made = emit("Pow", emit.cast(x, FLOAT), emit.array(exponent.astype(np.float32)))
+        emit.cast(made, place.view.type(x), to=to)
+        return
     if exponent is None or exponent.size != 1 or float(exponent.reshape(())) not in range(1, HIGHEST_POWER + 1):
         raise Refusal(f"its exponent is not a constant of 1 to {HIGHEST_POWER}")
     if exponent.ndim > (place.rank(0) or 0):
@@ -65,6 +72,26 @@ def _power(place: Place, emit: Emit, to: str) -> None:
         made = emit("Mul", made, x, to=to if step == power else "")
     if power == 1:
         emit("Identity", x, to=to)
+
+
+def _quotient(place: Place, emit: Emit, to: str) -> None:
+    """Write x / c where c holds zeros: by 1 there, times infinity of the zero's sign."""
+    divisor = place.value(1)
+    if divisor is None or divisor.dtype.kind != "f":
+        raise Refusal("integers divided by zero are undefined in ONNX too")
+    zero = divisor == 0
+    ones = emit("Div", place.name(0), emit.array(np.where(zero, 1, divisor).astype(divisor.dtype)))
+    signs = np.where(zero, np.copysign(np.inf, divisor), 1).astype(divisor.dtype)
+    emit("Mul", ones, emit.array(signs), to=to)
+
+
+def _product(place: Place, emit: Emit, to: str) -> None:
+    """Write a product with a vector as one with a column."""
+    rank = place.rank(0)
+    if place.rank(1) != 1 or not rank or rank < 2:
+        raise Refusal("its weight has a rank above 2, or its input's rank is not known")
+    column = emit.reshaped(place.name(1), [-1, 1])
+    emit.squeezed(emit("MatMul", place.name(0), column), [rank - 1], to=to)
 
 
 def _reduction(place: Place, emit: Emit, to: str) -> None:
@@ -113,10 +140,11 @@ def _dft(place: Place, emit: Emit, to: str) -> None:
 REDUCTIONS = ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare")
 WRITERS: dict[str, Callable[[Place, Emit, str], None]] = {
     "Swish": _swish, "Asinh": _asinh, "Cast": _cast, "Pow": _power, "Range": _range, "Transpose": _transpose,
-    "LSTM": _lstm, "DFT": _dft, **dict.fromkeys(REDUCTIONS, _reduction),
+    "LSTM": _lstm, "DFT": _dft, "Div": _quotient, "MatMul": _product, **dict.fromkeys(REDUCTIONS, _reduction),
 }  # fmt: skip
 RULES = ("SWISH.ALPHA", "ASINH.NEGATIVE", "CAST.TO_BOOL", "POW.INT", "RANGE.RANK1", "TRANSPOSE.CHAIN_NO_PERM")
-RULES += ("LSTM.NO_HIDDEN", "DFT.NEG_AXIS", "CAST.FOLD_ROUNDING")
+RULES += ("LSTM.NO_HIDDEN", "DFT.NEG_AXIS", "CAST.FOLD_ROUNDING", "POW.INT_EXP_MINUS1", "DIV.CONST_ZERO")
+RULES += ("MATMUL.CONST_RANK3_ADD",)
 PASS = node_pass(
     "written_out", "Sentis misses corners of some operators", write,
     mends=[*RULES, *(f"{op.upper()}.NOOP" for op in REDUCTIONS)],

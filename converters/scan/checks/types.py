@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from converters.onnx_file import type_name
+from converters.scan.intervals import RANGES, interval
 from converters.scan.predicates import BOOL, TRUTHS, Answer, Found, carried_from, check
 from converters.scan.view import Place
 
@@ -28,13 +29,16 @@ def not_boolean(place: Place) -> Answer:
 
 @check
 def narrows(place: Place) -> Answer:
-    """A cast to fewer bits than the input has, or to other signs."""
+    """A cast to fewer bits than the input has, or to other signs, unless what is cast is known to fit."""
     source, target = place.view.type(place.name(0)), int(place.attributes["to"])
     maker = carried_from(place, place.name(0))
     if source == target or (maker is not None and maker.op_type in TRUTHS):
         return None
     name, wanted = type_name(source), type_name(target)
     if BITS.get(name, 99) <= BITS.get(wanted, 32) and name.startswith(("U", "B")):
+        return None
+    held, fits = interval(place.view, place.name(0)), RANGES.get(wanted)
+    if held is not None and fits is not None and fits[0] <= held[0] and held[1] <= fits[1]:
         return None
     return Found(f"from {name}" if source else "", sure=bool(source))
 

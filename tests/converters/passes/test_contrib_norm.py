@@ -52,3 +52,18 @@ def test_an_rms_norm_has_the_form_that_sentis_fuses(mended, axis):
 )
 def test_it_must_not_fire(left, body, reason):
     assert reason in left("contrib_norm", graph(body, f'{INPUTS}, float["n"] h', 17))
+
+
+@pytest.mark.parametrize("given", ["places", "length"])
+def test_the_norm_of_embeddings(mended, given):
+    more = ", , p" if given == "places" else ""
+    body = f"y, m, e = com.microsoft.EmbedLayerNormalization(i, s, w, q, t, g, b{more})"
+    inputs = "int32[2,5] i, int32[2,5] s" + ", int32[2,5] p" * (given == "places")
+    init = "float[6,4] w = {" + ",".join(f"{(7 * n) % 11 - 4}" for n in range(24)) + "}"
+    init += ", float[9,4] q = {" + ",".join(f"{(5 * n) % 7 - 3}" for n in range(36)) + "}"
+    init += ", float[6,4] t = {" + ",".join(f"{(3 * n) % 5 - 1}" for n in range(24)) + "}"
+    init += ", float[4] g = {1,2,3,0.5}, float[4] b = {0,1,0,-1}"
+    made = graph(body, inputs, 17, init=init)
+    made.graph.output.add(name="e").type.tensor_type.elem_type = 1
+    tried = mended("contrib_norm", made)
+    assert tried.operators.count("Gather") == 2 + (given == "places")

@@ -24,3 +24,10 @@ def test_the_wanted_shape_becomes_padding(mended, shape, more):
 )
 def test_it_must_not_fire(left, body, inputs, reason):
     assert reason in left("conv_transpose", graph(body, inputs))
+
+
+@pytest.mark.parametrize("pads", ["1,0,1,2,1,0", "1,1,1,0,1,1", "0,0,0,1,0,0"])
+def test_a_padded_depth_is_cut_behind(mended, pads):
+    body = f"y = ConvTranspose<pads=[{pads}], strides=[2,1,2]>(x, w)"
+    tried = mended("conv_transpose", graph(body, "float[1,2,4,5,6] x, float[2,3,3,3,3] w"))
+    assert tried.operators == ["ConvTranspose", "Slice"] and tried.before == ["CONVTRANSPOSE.3D_CPU"]

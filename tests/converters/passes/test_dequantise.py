@@ -84,6 +84,18 @@ def test_sums_and_products_of_onnx_runtime(mended, op):
     assert tried.operators == ["Clip", op.removeprefix("QLinear"), "Clip"] and worst(tried, "spread") > 30
 
 
+@pytest.mark.parametrize("call, operators", [
+    ("QLinearAveragePool<kernel_shape=[2,2]>(q, s, z, ys, yz)", ["Clip", "AveragePool", "Clip"]),
+    ("QLinearWhere(k, q, s, z, q, s, z, ys, yz)", ["Clip", "Where", "Clip"]),
+])  # fmt: skip
+def test_pools_and_choices_of_onnx_runtime(mended, call, operators):
+    body = f"q = QuantizeLinear(x, s, z) c = com.microsoft.{call} y = DequantizeLinear(c, ys, yz)"
+    inputs = "float[1,2,4,4] x" + ", bool[4] k" * ("(k" in call)
+    model = with_constants(body, inputs, ys=np.float32(0.05), yz=np.uint8(128), **SCALES)
+    tried = mended("dequantise", model, 3, by_design=True)
+    assert tried.operators == operators and worst(tried, "spread") > 30
+
+
 DYNAMIC = "q, s, z = DynamicQuantizeLinear(x) "
 
 

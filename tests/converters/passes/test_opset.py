@@ -61,3 +61,25 @@ def test_several_reasons_are_all_told(left):
 def test_large_inputs_do_not_part_the_two_forms(mended):
     x = np.array([[-1e4, -50, -3, -0.0, 0.0, 3, 50, 1e4]], np.float32)
     mended("opset", graph("y = Gelu(x)", "float[1,8] x", 20), sentis="2.4", inputs={"x": x})
+
+
+@pytest.mark.parametrize(
+    "op, wanted", [("Add", np.add), ("Sub", np.subtract), ("Mul", np.multiply), ("Div", np.divide)]
+)
+def test_an_axis_of_old_broadcasts_is_written_out(op, wanted):
+    from converters.passes import PASSES
+    from converters.passes.base import Context
+    from converters.prove import outputs_of
+
+    made = graph(f"y = {op}<broadcast=1, axis=1>(x, z)", "float[2,3,4] x, float[3] z", 6)
+    assert PASSES["opset"].run(made, Context()).changed == 1 and made.opset_import[0].version == 7
+    x, z = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32), np.array([1, -2, 3], np.float32)
+    found = outputs_of(made.SerializeToString(), {"x": x, "z": z})["y"]  # ONNX Runtime begins at opset 7
+    np.testing.assert_allclose(found, wanted(x, z[:, None]), rtol=1e-6)
+
+
+def test_the_long_name_of_the_domain_becomes_an_empty_text(mended):
+    made = graph("y = Gelu(x)", "float[2,8] x", 20)
+    made.opset_import[0].domain = "ai.onnx"
+    tried = mended("opset", made)
+    assert tried.before == ["OPSET.DOMAIN"] and [one.domain for one in tried.model.opset_import] == [""]

@@ -52,3 +52,23 @@ def test_an_lstm_names_its_size(mended):
 )
 def test_it_must_not_fire(left, body, inputs, reason):
     assert reason in left("written_out", graph(body, inputs))
+
+
+@pytest.mark.parametrize("exponent", [-1, 0.5, -0.5])
+def test_a_root_of_integers_is_taken_of_floats(mended, exponent):
+    body = "p = Pow(x, e) y = Cast<to=1>(p)"
+    x = np.array([[1, 2, 3, 4, 9, 16, 17, 1000]], np.int32)
+    made = graph(body, "int32[1,8] x", init=f"float e = {{{exponent}}}")
+    assert "POW.INT_EXP_MINUS1" in mended("written_out", made, inputs={"x": x}).before
+
+
+def test_a_quotient_by_a_known_zero(mended):
+    x = np.array([[1, -2, 0, 5], [-1, 3, 0.5, 0]], np.float32)
+    made = graph("y = Div(x, z)", "float[2,4] x", init="float[4] z = {0, -0.0, 0, 3}")
+    assert mended("written_out", made, inputs={"x": x}).before == ["DIV.CONST_ZERO"]
+
+
+def test_a_product_with_a_constant_vector(mended):
+    made = graph("y = MatMul(x, v)", 'float["b",3,4] x', init="float[4] v = {1, 2, 3, 4}")
+    tried = mended("written_out", made)
+    assert tried.operators == ["Reshape", "MatMul", "Squeeze"] and tried.before == ["MATMUL.CONST_RANK3_ADD"]
