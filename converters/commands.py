@@ -85,12 +85,17 @@ def swap(output: Output, run: Path, ungated: bool) -> None:
 @click.option("--notes", is_flag=True, help="Add what costs time or a last digit only.")
 @click.option("--sarif", type=PATH, default=None, help="Also write a SARIF 2.1.0 file, for code scanning pages.")
 def scan(output: Output, target: Path, sentis: str, notes: bool, sarif: Path | None) -> None:
-    """Say what Sentis will do with a file, a folder or a model directory; no weights are read."""
+    """Say what Sentis will do with a file, a folder, a model directory or a hub id; no weights are read."""
     from converters.facts import facts
     from converters.scan import scan as findings_of
+    from converters.scan.hub import is_hub_id, scan_hub
     from converters.scan.report import sarif_document, text_of
 
-    findings = findings_of(target, sentis, notes=notes)
+    if is_hub_id(target):
+        findings, mirror = scan_hub(target.as_posix(), sentis, notes=notes)
+        output.story(str(mirror))
+    else:
+        findings = findings_of(target, sentis, notes=notes)
     blocking = sum(finding.blocking for finding in findings)
     if sarif is not None:
         from weights_bridge.files import write_json

@@ -8,6 +8,7 @@ TensorProto.data_type 2, float_data 4, int32_data 5, int64_data 7, name 8, raw_d
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import mmap
 from collections.abc import Iterator
@@ -83,6 +84,12 @@ def read_skeleton(path: Path) -> Skeleton:
     if (text := _not_utf8(model)) is not None:
         raise StageError(f"{path}: a name that is not UTF-8: {text!r}", hint="fetch or write the file again")
     return Skeleton(model, reader.data_fields, reader.node_data, size, reader.data_at)
+
+
+def walk(data: Any) -> None:
+    """Look at the bytes that `read_skeleton` looks at; what is damaged is left for it to say."""
+    with contextlib.suppress(_WireError):
+        _Reader(data).light("model", 0, len(data))
 
 
 def _not_utf8(message: Any) -> bytes | None:
