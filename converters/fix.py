@@ -21,7 +21,7 @@ from converters.passes.light import light_model
 from converters.passes.unmended import why_not
 from converters.prove import Reference, Tensors, measured, reference_of, rerun
 from converters.scan import scan
-from converters.scan.view import light_copy
+from converters.scan.inference import light_copy
 from weights_bridge.compare import Array, GateResult
 from weights_bridge.errors import BudgetMissedError, StageError, unknown_name
 from weights_bridge.files import written_whole

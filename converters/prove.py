@@ -6,8 +6,6 @@ stay where they are; where a model gives NaN it is undefined, and nothing is com
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from converters.ort_session import open_session
+from converters.probe_inputs import elements, guessed_sizes, is_float, large, random_inputs, zeros
 from weights_bridge.compare import Array, GateResult, compare_sets
 from weights_bridge.errors import StageError
 
@@ -23,11 +22,8 @@ if TYPE_CHECKING:
 
 Tensors = dict[str, Array]
 
-DYNAMIC_SIZES = (3, 4, 5, 6, 7)  # small and different from each other, so that a swapped axis shows
-LARGER = (64, 160, 512, 1600)  # for pictures and sound: strides and windows need room
 BUDGET_DB = 100.0
 HALF_BUDGET_DB = 55.0  # one rounding of fp16 is 2⁻¹¹ of a number, 66 dB; of a chain of them some more
-LARGE = 1e4
 MOST_EVALUATED = 64  # nodes; onnx's evaluator takes minutes for a real model
 MOST_ELEMENTS = 1 << 21  # of all guessed inputs, unless the fixed sizes alone are more
 HALVES = {10, 16}  # FLOAT16, BFLOAT16
@@ -86,9 +82,9 @@ def reference_of(
 
 def _reference_on_guesses(model: onnx.ModelProto, run: Any, runner: str, more: Tensors) -> tuple[Reference | None, str]:
     """Return what a model gives on the first guess of sizes that runs, else what the first one was refused for."""
-    most, why = max(MOST_ELEMENTS, _elements(model, {})), ""
-    for sizes in _guesses(model):
-        if _elements(model, sizes) > most:
+    most, why = max(MOST_ELEMENTS, elements(model, {})), ""
+    for sizes in guessed_sizes(model):
+        if elements(model, sizes) > most:
             continue
         try:
             inputs = random_inputs(model, sizes)
@@ -97,7 +93,7 @@ def _reference_on_guesses(model: onnx.ModelProto, run: Any, runner: str, more: T
             why = why or error.message
             continue
         probes = {"spread": inputs}
-        for name, other in (("zeros", _zeros(inputs)), ("large", _large(model, sizes))):
+        for name, other in (("zeros", zeros(inputs)), ("large", large(model, sizes))):
             try:
                 outputs[name] = run(other | more)
                 probes[name] = other
@@ -122,97 +118,6 @@ def _budget_db(model: onnx.ModelProto) -> float:
     declared |= {tensor.data_type for tensor in model.graph.initializer}
     declared |= {a.i for node in model.graph.node if node.op_type == "Cast" for a in node.attribute if a.name == "to"}
     return HALF_BUDGET_DB if declared & HALVES else BUDGET_DB
-
-
-def _guesses(model: onnx.ModelProto) -> Iterator[dict[str, int]]:
-    """Yield sizes of dynamic dimensions: all different, all equal, each in turn twice the others, larger ones."""
-    names = list(dict.fromkeys(key for value in _fed(model) for key, _ in _dims(value) if key))
-    different = {name: DYNAMIC_SIZES[i % len(DYNAMIC_SIZES)] for i, name in enumerate(names)}
-    if {"query", "past", "total"} <= set(names):
-        different["total"] = different["query"] + different["past"]
-    equal = dict.fromkeys(names, 3)
-    yield different
-    if not names:
-        return
-    yield equal
-    yield dict.fromkeys(names, 1)
-    yield from ({**equal, name: 6} for name in names)
-    first = {key for value in _fed(model) for key, _ in _dims(value)[:1]}
-    last = {key for value in _fed(model) for key, _ in _dims(value)[-1:]}
-    for size in LARGER:
-        yield {name: size if name in last else 1 for name in names}
-        yield {name: 1 if name in first else size for name in names}
-        yield {**dict.fromkeys(names, size)}
-
-
-def _elements(model: onnx.ModelProto, sizes: dict[str, int]) -> int:
-    shapes = ([sizes.get(name, 1) if name else size for name, size in _dims(value)] for value in _fed(model))
-    return sum(math.prod(shape) for shape in shapes)
-
-
-def _fed(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
-    given = {tensor.name for tensor in model.graph.initializer}
-    return [value for value in model.graph.input if value.name not in given]
-
-
-def _dims(value: onnx.ValueInfoProto) -> list[tuple[str, int]]:
-    """Return (name, size) of each dimension; a dynamic one without a name gets one."""
-    dims = value.type.tensor_type.shape.dim
-    known = [dim.HasField("dim_value") and dim.dim_value >= 0 for dim in dims]
-    return [
-        ("", dim.dim_value) if fixed else (dim.dim_param or f"{value.name}:{axis}", 0)
-        for axis, (dim, fixed) in enumerate(zip(dims, known, strict=True))
-    ]
-
-
-def random_inputs(model: onnx.ModelProto, sizes: dict[str, int], seed: int = 0) -> Tensors:
-    """Return one array per input of a model.
-
-    Args:
-        model: gives names, types and shapes.
-        sizes: dynamic size by name.
-        seed: of the numbers.
-    """
-    rng = np.random.default_rng(seed)
-    limit = _index_limit(model)
-    return {value.name: _array(value, sizes, limit, rng) for value in _fed(model)}
-
-
-def _zeros(inputs: Tensors) -> Tensors:
-    return {name: np.zeros_like(array) for name, array in inputs.items()}
-
-
-def _large(model: onnx.ModelProto, sizes: dict[str, int]) -> Tensors:
-    inputs = random_inputs(model, sizes, seed=1)
-    return {name: (array * LARGE).astype(array.dtype) if _float(array) else array for name, array in inputs.items()}
-
-
-def _float(array: Array) -> bool:
-    return array.dtype.kind not in "iubSUO"
-
-
-def _index_limit(model: onnx.ModelProto) -> int:
-    """Return the shortest first axis that a Gather reads, so that indices stay inside every table."""
-    dims = {tensor.name: tensor.dims for tensor in model.graph.initializer}
-    lengths = [dims[n.input[0]][0] for n in model.graph.node if n.op_type == "Gather" and len(dims.get(n.input[0], ()))]
-    return max(1, min(lengths, default=2))
-
-
-def _array(value: onnx.ValueInfoProto, sizes: dict[str, int], limit: int, rng: np.random.Generator) -> Array:
-    import onnx
-
-    if value.type.WhichOneof("value") != "tensor_type":
-        raise StageError(f"{value.name}: the input is no tensor")
-    kind = value.type.tensor_type
-    shape = tuple(sizes.get(name, 2) if name else size for name, size in _dims(value))
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
-    if dtype == np.bool_:
-        return rng.integers(0, 2, shape).astype(bool)
-    if dtype.kind in "OSU":
-        raise StageError(f"{value.name}: the input holds texts")
-    if dtype.kind in "iu":
-        return rng.integers(0, limit, shape).astype(dtype)
-    return rng.standard_normal(shape).astype(dtype)
 
 
 def outputs_of(model: Path | bytes, inputs: Tensors) -> Tensors:
@@ -304,7 +209,7 @@ def _finite(before: Tensors, after: Tensors) -> tuple[Tensors, Tensors]:
             continue
         if not left.size:
             before[name] = after[name] = np.zeros(1, left.dtype)
-        elif _float(left):
+        elif is_float(left):
             open_ = np.isnan(left) | (np.isinf(left) & (left == right))
             if open_.any():
                 before[name], after[name] = np.where(open_, 0, left), np.where(open_, 0, right)

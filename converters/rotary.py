@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from converters.ir_values import constant
+
 ROTARY = ("cos", "sin")  # graph inputs of a traced layer
 
 
@@ -19,8 +21,6 @@ def signs_into_sine(graph: Any) -> int:
     Fires where the two Slices are the halves of one axis of known size and only the product with the sine reads them.
     """
     import onnx_ir
-
-    from converters.tidy import constant
 
     changed = 0
     for node in [node for node in graph if node.op_type == "Concat" and len(node.inputs) == 2]:

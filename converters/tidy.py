@@ -10,7 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from converters.ir_values import constant, like
 from converters.rotary import scale_into_rotary, signs_into_sine
+from converters.tidy_forms import cubes_to_products, reciprocals_to_quotients, scales_first
+from converters.tidy_shapes import constant_reshape_shapes, reshapes_without_allowzero, shorten_expand_shapes
 
 INT32_MAX = 2**31 - 1
 
@@ -61,18 +64,12 @@ def weights_to_inputs(graph: Any, names: list[str]) -> dict[str, tuple[str, str]
         for node in [usage.node for usage in value.uses()]:
             if node.op_type == "Transpose" and list(node.attributes["perm"].as_ints()) == [1, 0]:
                 turned = node.outputs[0]
-                fresh = _like(turned, f"{name}:transpose")
+                fresh = like(turned, f"{name}:transpose")
                 graph.inputs.append(fresh)
                 found[f"{name}:transpose"] = (name, "transpose")
                 turned.replace_all_uses_with(fresh)
                 graph.remove(node, safe=True)
     return found
-
-
-def _like(value: Any, name: str) -> Any:
-    import onnx_ir
-
-    return onnx_ir.Value(name=name, shape=value.shape, type=value.type)
 
 
 def constants_to_initialisers(graph: Any) -> None:
@@ -93,140 +90,6 @@ def _constant_of(node: Any) -> Any:
         return attribute.value
     kind = np.int64 if "int" in attribute.name else np.float32
     return onnx_ir.tensor(np.array(attribute.value, kind))
-
-
-def constant(graph: Any, array: np.ndarray) -> Any:
-    """Add an initialiser with a name of its own and return its value."""
-    import onnx_ir
-
-    tensor: Any = onnx_ir.tensor(np.ascontiguousarray(array).reshape(array.shape))
-    name = f"constant.{len(graph.initializers)}"
-    while name in graph.initializers:
-        name += "x"
-    value = onnx_ir.Value(name=name, shape=tensor.shape, type=onnx_ir.TensorType(tensor.dtype), const_value=tensor)
-    graph.initializers[name] = value
-    return value
-
-
-def shorten_expand_shapes(graph: Any) -> int:
-    """Replace the computed shape of an Expand by constants: a 1 keeps a size, so nothing needs to be measured.
-
-    Fires only where each output size is either the input's (same number or same symbol) or a number that
-    broadcasts a 1. What it frees (Shape, Squeeze, Add, Concat) is removed as unused.
-    """
-    changed = 0
-    for node in [node for node in graph if node.op_type == "Expand"]:
-        source, target = node.inputs[0].shape, node.outputs[0].shape
-        if source is None or target is None or len(source) != len(target):
-            continue
-        pairs = list(zip(source, target, strict=True))
-        if all(_same_size(a, b) or (a == 1 and isinstance(b, int)) for a, b in pairs):
-            sizes = [1 if _same_size(a, b) else b for a, b in pairs]
-            node.replace_input_with(1, constant(graph, np.array(sizes, np.int64)))
-            changed += 1
-    return changed
-
-
-def _same_size(a: Any, b: Any) -> bool:
-    if isinstance(a, int) or isinstance(b, int):
-        return isinstance(a, int) and isinstance(b, int) and a == b
-    return a.value is not None and a.value == b.value
-
-
-def constant_reshape_shapes(graph: Any) -> int:
-    """Replace the computed shape of a Reshape by constants: 0 keeps a size, -1 stands for the one that is not known.
-
-    Fires only where at most one output size is neither a number nor the input's own at the same place.
-    """
-    changed = 0
-    for node in [node for node in graph if node.op_type == "Reshape"]:
-        source, target = node.inputs[0].shape, node.outputs[0].shape
-        if node.inputs[1].const_value is not None or source is None or target is None or 0 in list(target):
-            continue
-        sizes = [_asked_size(source[at] if at < len(source) else None, size) for at, size in enumerate(target)]
-        if sizes.count(-1) <= 1:
-            node.replace_input_with(1, constant(graph, np.array(sizes, np.int64)))
-            node.attributes.pop("allowzero", None)
-            changed += 1
-    return changed
-
-
-def _asked_size(before: Any, after: Any) -> int:
-    if isinstance(after, int):
-        return after
-    return 0 if before is not None and _same_size(before, after) else -1
-
-
-def cubes_to_products(graph: Any) -> int:
-    """Write `Pow(x, 3)` as x · x · x: no power of a negative number on a GPU, no chain that becomes GeluFast."""
-    import onnx_ir
-
-    changed = 0
-    for node in [node for node in graph if node.op_type == "Pow"]:
-        exponent = node.inputs[1].const_value
-        if exponent is None or exponent.size != 1 or exponent.numpy().item() != 3:
-            continue
-        base, old = node.inputs[0], node.outputs[0]
-        square = onnx_ir.Node("", "Mul", [base, base], outputs=[_like(old, f"{old.name}.square")])
-        cube = onnx_ir.Node("", "Mul", [square.outputs[0], base], outputs=[_like(old, old.name)])
-        graph.insert_before(node, [square, cube])
-        old.replace_all_uses_with(cube.outputs[0], replace_graph_outputs=True)
-        graph.remove(node, safe=True)
-        changed += 1
-    return changed
-
-
-def reciprocals_to_quotients(graph: Any) -> int:
-    """Write `Reciprocal(Sqrt(x))` as `Div(1, Sqrt(x))`: the form Sentis fuses to RMSNorm; its own form it misses."""
-    import onnx_ir
-
-    changed = 0
-    for node in [node for node in graph if node.op_type == "Reciprocal"]:
-        producer = node.inputs[0].producer()
-        if producer is None or producer.op_type != "Sqrt":
-            continue
-        one = constant(graph, np.array(1.0, np.float32))
-        made = onnx_ir.Node("", "Div", [one, node.inputs[0]], outputs=[_like(node.outputs[0], node.outputs[0].name)])
-        graph.insert_before(node, made)
-        node.outputs[0].replace_all_uses_with(made.outputs[0], replace_graph_outputs=True)
-        graph.remove(node, safe=True)
-        changed += 1
-    return changed
-
-
-def scales_first(graph: Any, weights: set[str]) -> int:
-    """Put a norm's scale first in `Mul(normalised, scale)`: Sentis matches operands by position."""
-    changed = 0
-    for node in [node for node in graph if node.op_type == "Mul"]:
-        left, right = node.inputs
-        inner = left.producer()
-        is_normalised = inner is not None and inner.op_type == "Mul" and _is_quotient(inner.inputs[1])
-        if is_normalised and _from_weights(right, weights):
-            node.replace_input_with(0, right)
-            node.replace_input_with(1, left)
-            changed += 1
-    return changed
-
-
-def _is_quotient(value: Any) -> bool:
-    producer = value.producer()
-    return producer is not None and producer.op_type == "Div"
-
-
-def _from_weights(value: Any, weights: set[str]) -> bool:
-    """Tell whether a value depends on weights and constants only."""
-    if value.name in weights or value.is_initializer():
-        return True
-    producer = value.producer()
-    return producer is not None and all(v is not None and _from_weights(v, weights) for v in producer.inputs)
-
-
-def reshapes_without_allowzero(graph: Any) -> None:
-    """Drop `allowzero` where the constant shape has no zero: it changes nothing there."""
-    for node in graph:
-        shape = node.inputs[1].const_value if node.op_type == "Reshape" else None
-        if shape is not None and 0 not in shape.numpy():
-            node.attributes.pop("allowzero", None)
 
 
 def clamp_constants(graph: Any) -> int:

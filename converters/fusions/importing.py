@@ -17,7 +17,8 @@ from converters.onnx_file import type_name
 from converters.scan.graphs import sorted_order
 from converters.scan.model import opset_of
 from converters.scan.operators import label_of
-from converters.scan.view import Place, constant_value, least_ends, view_of
+from converters.scan.schemas import least_ends
+from converters.scan.view import Place, constant_value, view_of
 from weights_bridge.errors import StageError
 
 if TYPE_CHECKING:

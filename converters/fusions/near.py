@@ -7,7 +7,6 @@ forgiven is the reason.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from converters.facts import Facts
 from converters.fusions.importing import imported
 from converters.fusions.layers import Layer, LayerGraph
 from converters.fusions.patterns import Node, is_contained, is_number, matches, parsed
+from converters.fusions.spellings import Reason, variants
 
 if TYPE_CHECKING:
     import onnx
@@ -23,22 +23,6 @@ if TYPE_CHECKING:
 COMMUTATIVE = {"Add", "Mul"}
 PASSED_THROUGH = {"Identity", "Cast"}  # Dropout is an Identity
 NEARLY = 0.01  # constants within this share of the pattern's
-SPELLINGS_AT_ONCE = 3
-
-
-@dataclass(frozen=True)
-class Reason:
-    """What keeps a pattern from matching.
-
-    Attributes:
-        why: found and wanted.
-        mend: how to write it.
-        node: where, empty for the whole.
-    """
-
-    why: str
-    mend: str
-    node: str = ""
 
 
 @dataclass(frozen=True)
@@ -219,56 +203,3 @@ def _operands(node: Node, names: list[str], graph: LayerGraph, state: _State) ->
     for one, name in zip(node.inputs, names, strict=True):
         states = [after for before in states for after in _loosely(one, name, graph, before)]
     yield from states
-
-
-@functools.cache
-def variants(text: str, spellings: tuple[tuple[str, str, str, str], ...]) -> list[tuple[Node, tuple[Reason, ...]]]:
-    """Return a pattern in all its spellings, the pattern itself first, each with its reasons."""
-    found: dict[str, tuple[Node, tuple[Reason, ...]]] = {text: (parsed(text), ())}
-    begun = list(found.values())
-    for _ in range(SPELLINGS_AT_ONCE):
-        made = []
-        for root, reasons in begun:
-            for form, other, why, mend in spellings:
-                for respelled in _respelled(root, parsed(form), parsed(other)):
-                    if str(respelled) not in found and str(respelled) != str(parsed(text)):
-                        found[str(respelled)] = (respelled, (*reasons, Reason(why, mend)))
-                        made.append(found[str(respelled)])
-        begun = made
-    return list(found.values())
-
-
-def _respelled(root: Node, form: Node, other: Node) -> Iterator[Node]:
-    """Yield a pattern with one of the places that have a form written in another."""
-    for node in root.walk():
-        bound: dict[Node, Node] = {}
-        if _unifies(form, node, bound):
-            names = {placeholder.name: made for placeholder, made in bound.items()}
-            yield _with(root, node, _filled(other, names), {})
-
-
-def _unifies(form: Node, node: Node, bound: dict[Node, Node]) -> bool:
-    if form.name:
-        return bound.setdefault(form, node) is node
-    if form.number is not None:
-        return node.number is not None and type(node.number) is type(form.number) and node.number == form.number
-    if form.op != node.op or len(form.inputs) != len(node.inputs) or dict(form.literals) != dict(node.literals):
-        return False
-    return all(_unifies(a, b, bound) for a, b in zip(form.inputs, node.inputs, strict=True))
-
-
-def _filled(node: Node, names: dict[str, Node]) -> Node:
-    if node.name:
-        return names[node.name]
-    return replace(node, inputs=tuple(_filled(one, names) for one in node.inputs))
-
-
-def _with(node: Node, old: Node, new: Node, done: dict[Node, Node]) -> Node:
-    """Return a pattern with one node exchanged; what is shared stays shared."""
-    if node is old:
-        return new
-    if node not in done:
-        changed = tuple(_with(one, old, new, done) for one in node.inputs)
-        same = all(a is b for a, b in zip(changed, node.inputs, strict=True))
-        done[node] = node if same else replace(node, inputs=changed)
-    return done[node]

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from converters.facts import Facts
 from converters.fusions.layers import Layer, LayerGraph
-from converters.fusions.near import Miss, Reason
+from converters.fusions.near import Miss
 from converters.fusions.rows import row_named
+from converters.fusions.spellings import Reason
 
 
 def missed_rows(graph: LayerGraph, known: Facts) -> Iterator[Miss]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from converters.scan.view import View, light_copy
+from converters.scan.inference import light_copy
+from converters.scan.view import View
 
 if TYPE_CHECKING:
     import onnx

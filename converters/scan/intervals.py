@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from converters.onnx_file import type_name
 from converters.scan.predicates import CARRIERS, TRUTHS
-from converters.scan.view import View, attribute_value
+from converters.scan.schemas import attribute_value
+from converters.scan.view import View
 
 Interval = tuple[float, float]
 DEEPEST = 12  # nodes followed back

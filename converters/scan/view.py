@@ -6,8 +6,6 @@ functions are not read, nodes are sorted. Where inference ends (an operator nobo
 
 from __future__ import annotations
 
-import contextlib
-import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,17 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from converters.onnx_file import type_name
-from converters.scan.graphs import graphs_in, names_read, nodes_within, sorted_order
+from converters.scan.graphs import graphs_in, names_read
+from converters.scan.inference import inferred
+from converters.scan.schemas import attribute_value
 
 if TYPE_CHECKING:
     import onnx
 
     from converters.facts import Facts
-
-FIELD_OF = {1: "f", 2: "i", 3: "s", 4: "t", 5: "g", 6: "floats", 7: "ints", 8: "strings", 9: "tensors", 10: "graphs"}
-SMALL_BYTES = 8192  # initialisers up to here go into inference with their data
-CUT_SHORT = "cut.short"  # a domain nobody knows: onnx's inference dies of some nodes that lack inputs
-OLDEST_INFERRED = 7  # older operators have no inference of their own
 
 
 @dataclass
@@ -137,7 +132,7 @@ def constant_value(node: onnx.NodeProto) -> np.ndarray | None:
 
 def view_of(model: onnx.ModelProto, known: Facts, opset: int) -> View:
     """Return what is known about a model's graph."""
-    return _filled(View(model.graph), _inferred(model, known, opset).graph)
+    return _filled(View(model.graph), inferred(model, known, opset).graph)
 
 
 def inner_views(view: View, node: onnx.NodeProto) -> Iterator[View]:
@@ -170,52 +165,6 @@ def _filled(view: View, typed: onnx.GraphProto) -> View:
         for name in set(names_read(node)) - set(node.input):
             view.readers.setdefault(name, []).append((node, -1))
     return view
-
-
-def _inferred(model: onnx.ModelProto, known: Facts, opset: int) -> onnx.ModelProto:
-    """Return a copy with types and shapes; the plain copy where inference gives up on the model as a whole."""
-    import onnx
-
-    copy = light_copy(model)
-    newest = onnx.defs.onnx_opset_version()
-    version = min(max(opset, OLDEST_INFERRED), newest)
-    copy.opset_import.add(domain="", version=version)
-    domains = {node.domain for node in nodes_within(copy.graph)} - {""} | {CUT_SHORT}
-    copy.opset_import.extend(onnx.OperatorSetIdProto(domain=domain, version=1) for domain in sorted(domains))
-    for node in nodes_within(copy.graph):
-        if node.op_type in known.operators or node.domain == "ai.onnx":
-            node.domain = ""
-        if is_cut_short(node, version):
-            node.domain = CUT_SHORT
-    order = sorted_order(copy.graph)
-    if order is not None and order != sorted(order):
-        nodes = [onnx.NodeProto.FromString(copy.graph.node[index].SerializeToString()) for index in order]
-        del copy.graph.node[:]
-        copy.graph.node.extend(nodes)
-    try:
-        return onnx.shape_inference.infer_shapes(copy, data_prop=True)
-    except (onnx.shape_inference.InferenceError, ValueError, RuntimeError, UnicodeDecodeError, MemoryError):
-        return copy
-
-
-def light_copy(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy of a model's graph in which large initialisers have a type and dims and no data."""
-    import onnx
-
-    copy = onnx.ModelProto(ir_version=max(model.ir_version, 4))
-    graph = copy.graph
-    for described, value in model.graph.ListFields():
-        if described.name == "initializer":
-            for tensor in value:
-                if tensor.ByteSize() > SMALL_BYTES:
-                    graph.initializer.add(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type)
-                else:
-                    graph.initializer.add().CopyFrom(tensor)
-        elif described.name == "name":
-            graph.name = value
-        elif hasattr(value, "MergeFrom"):
-            getattr(graph, described.name).MergeFrom(value)
-    return copy
 
 
 @dataclass(frozen=True)
@@ -273,50 +222,3 @@ class Place:
             return [int(item) for item in given]
         value = self.value(position)
         return None if value is None else [int(item) for item in value.reshape(-1)]
-
-
-def is_cut_short(node: onnx.NodeProto, opset: int) -> bool:
-    """Tell whether a node lacks an input or output that ONNX wants in any case."""
-    inputs, outputs = least_ends(node.domain, node.op_type, opset)
-    lacking = len(node.input) < inputs or not all(node.input[:inputs])
-    return lacking or len(node.output) < outputs
-
-
-@functools.cache
-def least_ends(domain: str, op: str, opset: int) -> tuple[int, int]:
-    """Return how many inputs and outputs ONNX wants at least, none for an operator it does not know."""
-    import onnx
-
-    newest = onnx.defs.onnx_opset_version()
-    for version in (newest,) if domain else (opset, newest):  # an operator younger than its model is run all the same
-        with contextlib.suppress(onnx.defs.SchemaError):
-            schema = onnx.defs.get_schema(op, version, domain)
-            return schema.min_input, schema.min_output
-    return 0, 0
-
-
-@functools.cache
-def attribute_types() -> dict[tuple[str, str], frozenset[int]]:
-    """Return (operator, attribute) to the types that ONNX gives it in any opset."""
-    import onnx
-
-    types: dict[tuple[str, str], frozenset[int]] = {}
-    for schema in onnx.defs.get_all_schemas_with_history():
-        for name, attribute in schema.attributes.items() if schema.domain == "" else ():
-            key = (schema.name, name)
-            types[key] = types.get(key, frozenset()) | {int(getattr(attribute.type, "value", 0))}
-    return types
-
-
-def attribute_value(op: str, attribute: onnx.AttributeProto) -> Any:
-    """Return an attribute's value, bytes as text; None where it has not the type that ONNX gives it."""
-    wanted = attribute_types().get((op, attribute.name), frozenset())
-    kind = attribute.type or next(iter(wanted), 0)  # the oldest files name no type
-    if kind not in FIELD_OF or (wanted and kind not in wanted):
-        return None
-    value = getattr(attribute, FIELD_OF[kind])
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    if isinstance(value, str | int | float) or hasattr(value, "ListFields"):
-        return value
-    return [item.decode("utf-8", "replace") if isinstance(item, bytes) else item for item in value]

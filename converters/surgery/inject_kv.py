@@ -8,7 +8,6 @@ values are joined with those of the past in front of what repeats or transposes 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,26 +16,19 @@ import numpy as np
 from converters.divergence import values_of
 from converters.families.causal_lm import MASKED, SCHEMA
 from converters.surgery.attention import Attention, Mask, attentions
+from converters.surgery.decoder import Seen, feed_of, masks_seen, named_input, named_output, vocabulary_of
 from converters.surgery.files import read_whole, summary, write_whole
 from converters.surgery.kv_ladder import climb
 from converters.surgery.parts import exported
 from weights_bridge.compare import Array
-from weights_bridge.errors import StageError, unknown_name
+from weights_bridge.errors import StageError
 from weights_bridge.files import write_json
 
 if TYPE_CHECKING:
     import onnx
 
 PROBE_TOKENS = 41  # of the sequence on which masks are looked at: longer than a small model's window
-IDS = ("input_ids", "tokens", "ids")
 MASK_NAMES = ("attention_mask", "sliding_attention_mask")
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What a mask lets a token see: itself and `window - 1` tokens before it, or all before it."""
-
-    window: int | None
 
 
 def inject_kv(
@@ -61,13 +53,13 @@ def inject_kv(
     import onnx_graphsurgeon as gs
 
     model = read_whole(path)
-    ids, logits = _named_input(model, ids), _named_output(model, logits)
-    vocabulary = _vocabulary(model, ids)
+    ids, logits = named_input(model, ids), named_output(model, logits)
+    vocabulary = vocabulary_of(model, ids)
     sample = np.random.default_rng(0).integers(0, vocabulary, (1, tokens))
-    feed = _feed(model, ids, sample)
+    feed = feed_of(model, ids, sample)
     graph = gs.import_onnx(model)
     found = attentions(graph)
-    masks = _masks(path, found, feed, tokens)
+    masks = masks_seen(path, found, feed, tokens)
     measured = [value.name for one in found for value in (one.key, one.value, one.weighted.inputs[1])]
     sizes = values_of(path, measured, feed)
     _rewire(graph, found, masks, sizes, ids, logits, vocabulary)
@@ -84,86 +76,6 @@ def inject_kv(
     proof = f"ladder of {len(ladder)}: " + ("exact" if worst is None else f"{worst:.1f} dB or better")
     more = {"layers": len(found), "ladder": ladder, "contract": str(out.with_suffix(".contract.json"))}
     return summary(out, model.graph, made.graph, proof, **more)
-
-
-def _named_input(model: onnx.ModelProto, name: str | None) -> str:
-    weights = {tensor.name for tensor in model.graph.initializer}
-    names = [value.name for value in model.graph.input if value.name not in weights]
-    if name is None:
-        name = next((known for known in IDS if known in names), names[0] if len(names) == 1 else "")
-    if name not in names:
-        raise unknown_name("input with token ids (--ids)", name, names)
-    value = next(value for value in model.graph.input if value.name == name)
-    dims = value.type.tensor_type.shape.dim
-    if len(dims) != 2 or dims[1].HasField("dim_value"):
-        hint = "a cache needs ids [batch, length] of any length: export with a dynamic length"
-        raise StageError(f"{name}: its length is fixed or it has not two axes", hint=hint)
-    return name
-
-
-def _named_output(model: onnx.ModelProto, name: str | None) -> str:
-    names = [value.name for value in model.graph.output]
-    if name is None:
-        name = "logits" if "logits" in names else names[0]
-    if name not in names:
-        raise unknown_name("output with logits (--logits)", name, names)
-    return name
-
-
-def _vocabulary(model: onnx.ModelProto, ids: str) -> int:
-    dims = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
-    for node in model.graph.node:
-        if node.op_type == "Gather" and node.input[1] == ids and node.input[0] in dims:
-            return dims[node.input[0]][0]
-    raise StageError(f"{ids}: no Gather looks tokens up in a table", hint="name the input with token ids with --ids")
-
-
-def _feed(model: onnx.ModelProto, ids: str, sample: Array) -> dict[str, Array]:
-    """Return inputs of the graph without a cache: a mask of ones, positions from 0."""
-    weights = {tensor.name for tensor in model.graph.initializer}
-    feed: dict[str, Array] = {ids: sample}
-    for value in model.graph.input:
-        if value.name in weights or value.name == ids:
-            continue
-        if value.name == "attention_mask":
-            feed[value.name] = np.ones_like(sample)
-        elif value.name == "position_ids":
-            feed[value.name] = np.arange(sample.shape[1])[None]
-        else:
-            hint = "a decoder takes ids, and may take attention_mask [B, T] and position_ids"
-            raise StageError(f"input {value.name!r}: not known", hint=hint)
-    return feed
-
-
-def _masks(path: Path, found: list[Attention], feed: Mapping[str, Array], tokens: int) -> dict[int, Seen]:
-    """Look at what each mask does: returns the place of an attention to what it lets a token see.
-
-    Raises:
-        StageError: a token sees one behind it, or the pattern is neither full nor a window.
-    """
-    values = values_of(path, [one.mask.tensor.name for one in found], feed)
-    seen: dict[int, Seen] = {}
-    for at, one in enumerate(found):
-        seen[at] = _seen(_visible(one.mask, values[one.mask.tensor.name]), one, tokens)
-    return seen
-
-
-def _visible(mask: Mask, values: Array) -> Array:
-    visible = values > -1 if mask.node.op == "Add" else values.astype(bool)
-    visible = np.logical_not(visible) if mask.turned else visible
-    return visible.reshape(-1, *visible.shape[-2:])[0]
-
-
-def _seen(visible: Array, one: Attention, tokens: int) -> Seen:
-    at, before = np.arange(tokens)[:, None], np.arange(tokens)[None]
-    where = f"attention at {one.softmax.name or one.softmax.outputs[0].name!r}"
-    if visible.shape != (tokens, tokens) or visible[at < before].any():
-        hint = "only a causal decoder can have a cache"
-        raise StageError(f"{where}: a token sees what comes behind it", hint=hint)
-    window = int(visible[-1].sum())
-    if not np.array_equal(visible, (before <= at) & (before > at - window)):
-        raise StageError(f"{where}: its mask is neither everything before a token nor a window")
-    return Seen(None if window == tokens else window)
 
 
 def _rewire(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fusion_forms import GELU, GELU_FAST, LAYER_NORM, RMS, SCALARS
 
-from converters.fusions.near import variants
+from converters.fusions.spellings import variants
 from converters.fusions.patterns import parsed
 
 
