@@ -24,6 +24,7 @@ COLUMNS = {
     "decode_tokens_per_second": "decode tok/s",
     "not_measured": "",
 }
+LAYER_COLUMNS = {"layer": "predicted Sentis layer", "ours": "ours", "stock": "stock exporter"}
 
 
 def measure(asked: Asked) -> Bench:
@@ -69,11 +70,14 @@ def report(
         row["over_ours"] = ratio(row.get("seconds"), ours["seconds"])
     if decoding is not None:
         for row, graph in zip(rows, decoding["graphs"], strict=True):
-            row |= graph
+            row |= {key: figure for key, figure in graph.items() if key != "layers"}
     whole = cut["layers"] == cut["of"]
     layers = f"all {cut['of']} layers" if whole else f"its first {cut['layers']} of {cut['of']} layers"
     bench = Bench("export", f"{model}, {layers}, fp32, flat K/V, one run", {"exporters": Table(COLUMNS, rows)})
     bench.facts = {"layers": cut["layers"], "of_layers": cut["of"]}
+    if decoding is not None:
+        found = (row.get("layers") or {} for row in decoding["graphs"])
+        bench.tables["predicted"] = Table(LAYER_COLUMNS, predicted(*found))
     if agreement is not None:
         level, limit = agreement["logits_db"], load_budgets("default").edge_a_db
         label = "logits, ours against stock"
@@ -94,3 +98,12 @@ def report(
     if not whole:
         bench.notes.append("the stock exporter's time grows with the layers, ours hardly: --full exports all of them")
     return bench
+
+
+def predicted(ours: dict[str, int], stock: dict[str, int]) -> list[Figures]:
+    """Return the layers that Sentis makes of both graphs, one row a kind, the greatest difference first."""
+    kinds = sorted(ours.keys() | stock.keys(), key=lambda kind: (-abs(stock.get(kind, 0) - ours.get(kind, 0)), kind))
+    rows: list[Figures] = [{"layer": kind, "ours": ours.get(kind, 0), "stock": stock.get(kind, 0)} for kind in kinds]
+    if rows:
+        rows.append({"layer": "all", "ours": sum(ours.values()), "stock": sum(stock.values())})
+    return rows

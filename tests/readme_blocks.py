@@ -1,6 +1,7 @@
 """The parts of README.md that are generated: between `<!-- NAME -->` and `<!-- /NAME -->`. Run it to renew them.
 
 With a finished run's folder it also renews what was measured, and the picture: `python tests/readme_blocks.py RUN`.
+With the document of `bench export --full --json` it renews the table of predicted layers, and its record in `docs/`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 from click.testing import CliRunner
@@ -19,7 +21,7 @@ from converters.passes import page as passes_page
 from converters.scan import rules_page
 from parity.emulator import page as emulator_page
 from parity.report import verdict_rows
-from weights_bridge.files import read_json
+from weights_bridge.files import read_json, write_json
 
 README = Path(__file__).resolve().parent.parent / "README.md"
 PICTURE = README.parent / "docs" / "demo-run.png"
@@ -27,14 +29,18 @@ RULES = README.parent / "docs" / "sentis-rules.md"
 PASSES = README.parent / "docs" / "passes.md"
 EMULATOR = README.parent / "docs" / "sentis-emulator.md"
 CASES = README.parent / "tests" / "parity" / "emulator" / "goldens" / "onnx_backend.json"
+LAYERS = README.parent / "docs" / "export-layers.json"
 PLOTS = ("loss.png", "error_by_layer.png")
 PICTURE_WIDTH = 1800  # pixels, both plots
 WIDTH = "80"  # click wraps at the terminal's width
 
 
-def main(run: Path | None = None) -> None:
-    """Write README.md anew when a block has changed; with a run, its figures and the picture too."""
+def main(given: Path | None = None) -> None:
+    """Write README.md anew when a block has changed; with a run or a benchmark's document, its figures too."""
     text = README.read_text(encoding="utf-8")
+    run = given if given is not None and given.is_dir() else None
+    if given is not None and run is None:
+        write_json(LAYERS, layers_of(read_json(given)))
     new = renewed(text)
     if run is not None:
         new = with_block(new, "measured", measured(run))
@@ -53,7 +59,8 @@ def renewed(text: str) -> str:
     Raises:
         ValueError: a block's marks are missing or occur twice.
     """
-    for name, block in {"families": families_table(), "commands": command_list(), "help": help_blocks()}.items():
+    blocks = {"families": families_table(), "commands": command_list(), "help": help_blocks(), "layers": layers_table()}
+    for name, block in blocks.items():
         text = with_block(text, name, block)
     return text
 
@@ -86,6 +93,34 @@ def measured(run: Path) -> str:
     made = ", ".join(f"{name} {found[name]}" for name in names)
     day = max(one["finished"] for one in stages.values())[:10]
     return "\n".join([*lines, "", f"Run of {day} on {found['system']}: {made}."])
+
+
+def layers_of(document: dict[str, Any]) -> dict[str, Any]:
+    """Return what the README shows of a benchmark of exporters: predicted layers of both graphs, with a passport.
+
+    Raises:
+        ValueError: it holds none, or not of the whole model.
+    """
+    bench = next((one for one in document["benches"] if one["bench"] == "export"), None)
+    if bench is None or not bench.get("predicted") or bench["facts"]["layers"] != bench["facts"]["of_layers"]:
+        raise ValueError("wanted the document of `mlx-sentis bench export --full --json`")
+    nodes = {name: row["nodes"] for name, row in zip(("ours", "stock"), bench["exporters"], strict=True)}
+    agreement = next(row["found"] for row in bench["budgets"] if row["unit"] == "dB")
+    kept = ("torch", "transformers", "onnx", "onnxruntime")
+    passport = {"title": bench["title"], "versions": {name: document["versions"][name] for name in kept}}
+    return passport | {"logits_db": agreement, "nodes": nodes, "predicted": bench["predicted"]}
+
+
+def layers_table() -> str:
+    """Return the predicted layers of our graph and of the stock exporter's as a table."""
+    known = read_json(LAYERS)
+    rows = [("nodes of the graph", known["nodes"]["ours"], known["nodes"]["stock"])]
+    rows += [(row["layer"], row["ours"], row["stock"]) for row in known["predicted"] if row["ours"] != row["stock"]]
+    lines = ["| " + " | ".join(f"{cell:,}" if isinstance(cell, int) else cell for cell in row) + " |" for row in rows]
+    made = ", ".join(f"{name} {version}" for name, version in known["versions"].items())
+    end = f"{known['title']}; logits {known['logits_db']} dB apart; {made}. Kinds that both have as often are left out."
+    heading = ["| Sentis 2.6 after its own fusions (predicted) | ours | stock exporter |", "|---|--:|--:|"]
+    return "\n".join([*heading, *lines, "", end])
 
 
 def draw_picture(plots: Path) -> None:

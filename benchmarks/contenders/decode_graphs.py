@@ -17,7 +17,7 @@ PROMPT, TOKENS = 256, 16  # a prompt as long as an application's, so that the ca
 
 
 def measure(graphs: list[str], contract: str, runs: int) -> dict[str, Any]:
-    """Return per graph the tokens per second of the loop, median of turns, and the predicted layers.
+    """Return per graph the tokens per second of the loop, median of turns, and the predicted layers by kind.
 
     Args:
         graphs: the files, with the same inputs and outputs.
@@ -38,7 +38,8 @@ def measure(graphs: list[str], contract: str, runs: int) -> dict[str, Any]:
     for graph, spent in zip(graphs, seconds, strict=True):
         prediction = explain(Path(graph)).prediction
         rate = round(TOKENS / statistics.median(spent), 2)
-        rows.append({"decode_tokens_per_second": rate, "sentis_layers": prediction.layer_count or None})
+        counts = {"sentis_layers": prediction.layer_count or None, "layers": prediction.layers}
+        rows.append({"decode_tokens_per_second": rate} | counts)
     return {"graphs": rows, "prompt": PROMPT, "tokens": TOKENS, "turns": runs}
 
 

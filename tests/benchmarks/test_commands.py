@@ -196,11 +196,20 @@ def test_exporters_are_compared_by_their_logits(level: float | None, misses: int
     bench = export.report("smollm2-135m", cut, ours, stock, {"logits_db": level, "tokens": 48})
     assert len(bench.misses) == misses
     assert bench.tables["exporters"].rows[1]["over_ours"] == 4.0
-    graphs = [{"decode_tokens_per_second": rate, "sentis_layers": layers} for rate, layers in ((9.0, 120), (10.0, 110))]
+    kinds = ({"Mul": 100, "RMSNormalization": 20}, {"Mul": 110})
+    graphs = [
+        {"decode_tokens_per_second": rate, "sentis_layers": layers, "layers": kind}
+        for rate, layers, kind in zip((9.0, 10.0), (120, 110), kinds, strict=True)
+    ]
     slower = export.report("x", cut, ours, stock, None, {"graphs": graphs, "prompt": 256, "tokens": 16, "turns": 5})
     assert [miss.measure for miss in slower.misses] == [
         "decode behind 256 tokens, ours over stock", "predicted Sentis layers, ours over stock",
     ]  # fmt: skip
+    assert slower.tables["predicted"].rows == [
+        {"layer": "RMSNormalization", "ours": 20, "stock": 0}, {"layer": "Mul", "ours": 100, "stock": 110},
+        {"layer": "all", "ours": 120, "stock": 110},
+    ]  # fmt: skip
+    assert "layers" not in slower.tables["exporters"].rows[0]
     assert "its first 4 of 30 layers" in bench.title
     assert any("--full" in note for note in bench.notes)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from fusion_forms import GELU, GELU_FAST, LAYER_NORM, RMS, SCALARS
 
-from converters.fusions.spellings import variants
 from converters.fusions.patterns import parsed
+from converters.fusions.spellings import variants
 
 
 def reasons(found):
