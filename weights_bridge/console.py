@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TextIO
 
 import click
 
-from weights_bridge.errors import InterruptedCommandError, StageError
+from weights_bridge.errors import InterruptedCommandError, StageError, shown
 
 ANSWERED = "mlx_sentis.answered"  # a command that fails under --json before it answered gives an error document
 
@@ -96,7 +96,7 @@ class StageCommand(click.Command):
 
     @staticmethod
     def _fail(ctx: click.Context, error: StageError) -> NoReturn:
-        click.echo(f"error: {_printable(str(error))}", err=True)
+        click.echo(f"error: {shown(str(error))}", err=True)
         if ctx.params.get("as_json") and not ctx.meta.get(ANSWERED):
             _fail_in_json(error.message, error.hint, error.exit_code)
         ctx.exit(error.exit_code)
@@ -118,14 +118,6 @@ class StageCommand(click.Command):
 def _fail_in_json(message: str, hint: str, exit_code: int) -> None:
     failure = {"schema": "mlx-sentis/error/1", "error": message, "hint": hint, "exit_code": exit_code}
     click.echo(json.dumps(failure, indent=2, ensure_ascii=False))
-
-
-def _printable(text: str) -> str:
-    """Return a text whose control characters, line ends excepted, are written out.
-
-    A message may quote names out of a file that came from anywhere; a terminal would obey what is in them.
-    """
-    return "".join(c if c == "\n" or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def command(name: str, *, examples: tuple[str, str]) -> Callable[[Callable[..., Any]], StageCommand]:

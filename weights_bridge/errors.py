@@ -50,6 +50,17 @@ class InterruptedCommandError(StageError):
     exit_code = 130
 
 
+def shown(text: str) -> str:
+    """Return a message for a terminal: names out of foreign files may hold line breaks and control characters.
+
+    Line breaks that begin an indented line (a list, a hint) are the message's own and stay.
+    """
+    lines = re.split(r"\n(?=  )", text)
+    return "\n".join(
+        "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line) for line in lines
+    )
+
+
 def counted(number: int, noun: str) -> str:
     """Return `1 row` or `3 rows`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -18,10 +18,13 @@ from converters.fusions.layers import Fused, Layer, LayerGraph
 from converters.fusions.near import Miss, misses
 from converters.fusions.near_rows import missed_rows
 from converters.fusions.patterns import matches, parsed
+from converters.scan.model import graph_findings
+from converters.scan.view import View
 
 if TYPE_CHECKING:
     import onnx
 
+UNSOUND = ("GRAPH.DUPLICATE", "GRAPH.UNDEFINED")  # the import aborts
 FACTS = ("imports", "tracked_elements", "optimiser", "fusions", "spellings")
 
 
@@ -69,6 +72,10 @@ def predict(model: onnx.ModelProto, sentis: str = "2.6") -> Prediction:
     prediction = Prediction(sentis, optimiser_read, known["source"])
     if missing := [name for name in FACTS if name not in known.data]:
         prediction.not_predicted.append(f"the facts of {sentis} hold no {', '.join(missing)}")
+        return prediction
+    unsound = (one for one in graph_findings(View(model.graph), known) if one.id in UNSOUND)
+    prediction.not_predicted += [f"{one.node!r}: {one.what}" for one in unsound]
+    if prediction.not_predicted:
         return prediction
     graph, unknown = imported(model, known)
     prediction.imported = graph.counts()

@@ -30,7 +30,7 @@ def model_findings(skeleton: Skeleton, view: View, name: str, known: Facts) -> I
     if skeleton.file_bytes > known["file_limit_bytes"]:
         yield known.finding("FILE.SIZE", name, f"{skeleton.file_bytes / 2**30:.2f} GiB")
     yield from _inputs(view, known)
-    yield from _graph(view, known)
+    yield from graph_findings(view, known)
 
 
 def _opset(model: onnx.ModelProto, known: Facts) -> Iterator[Finding]:
@@ -72,7 +72,8 @@ def _shown(sizes: Iterable[Any]) -> str:
     return str([dim.dim_value if dim.HasField("dim_value") else dim.dim_param or "?" for dim in sizes][:8])
 
 
-def _graph(view: View, known: Facts) -> Iterator[Finding]:
+def graph_findings(view: View, known: Facts) -> Iterator[Finding]:
+    """Yield names that are made twice or never, circles, and outputs that nothing makes."""
     graph = view.graph
     given = {value.name for value in graph.input} | set(view.initialisers)
     given |= {tensor.values.name for tensor in graph.sparse_initializer}

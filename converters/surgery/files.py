@@ -11,6 +11,7 @@ from converters.divergence import values_of
 from converters.passes import inline_weights
 from converters.passes.base import Context
 from converters.prove import outputs_of, runnable_inputs
+from converters.scan.operators import STANDARD
 from weights_bridge.compare import Array, compare_sets
 from weights_bridge.errors import BudgetMissedError, StageError, all_at_once, unknown_name
 from weights_bridge.files import written_whole
@@ -29,7 +30,9 @@ def read_whole(path: Path) -> onnx.ModelProto:
     """
     import onnx
 
-    onnx_file.read_skeleton(path)  # says what is wrong with a file that is no model
+    skeleton = onnx_file.read_skeleton(path).model  # says what is wrong with a file that is no model
+    if not any(entry.domain in STANDARD for entry in skeleton.opset_import):
+        raise StageError(f"{path}: no opset of ONNX's own operators", hint="write the file again with an opset")
     model = onnx.load(str(path), load_external_data=False)
     outcome = inline_weights.run(model, Context(path.parent))
     if outcome.left:

@@ -81,3 +81,14 @@ def test_exit_codes_and_the_document(tmp_path):
     assert call(tmp_path / "gone.onnx").exit_code == 1
     unknown = call(good, "--sentis", "3.0")
     assert unknown.exit_code == 1 and "not predicted" in unknown.stderr
+
+
+@pytest.mark.parametrize("body, why", [
+    ("a = Relu(x) a = Neg(x) y = Abs(a)", "'a': Neg: two nodes make a tensor"),
+    ("y = Add(x, nowhere)", "reads 'nowhere': nothing makes this tensor"),
+])  # fmt: skip
+def test_of_a_graph_that_is_not_sound_no_layers_are_predicted(tmp_path, body, why):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(graph(body).SerializeToString())
+    prediction = explain(path).prediction
+    assert not prediction.layers and any(why in told for told in prediction.not_predicted)
