@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 ROUNDS = 8  # what one pass writes may be another's to mend; then the passes come to rest
 GROWTH = 0.25  # of the input's size, what constants of the passes may add
+INSIDE = " / "  # between the names of a node with a body and one in it
 OLDEST_IR = 4  # older files list every initialiser as an input as well
 
 
@@ -235,7 +236,8 @@ def _explained(finding: Finding, rows: dict[str, _Row]) -> dict[str, str]:
         left = rows[name].left if name in rows else {}
         operator = finding.operator.rpartition("::")[2]
         why = left.get(finding.node) or left.get(operator) or next(iter(left.values()), "")
-        reasons.append(f"{name}: {why}" if why else f"{name} did not run" if name not in rows else f"{name} left it")
+        ran = "in a body of control flow that is left" if INSIDE in finding.node else "left it"
+        reasons.append(f"{name}: {why}" if why else f"{name} did not run" if name not in rows else f"{name}: {ran}")
     told = "; ".join(reasons) or _unmended(finding)
     return {"id": finding.id, "node": finding.node, "why": told}
 

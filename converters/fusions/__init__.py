@@ -73,14 +73,12 @@ def predict(model: onnx.ModelProto, sentis: str = "2.6") -> Prediction:
     if missing := [name for name in FACTS if name not in known.data]:
         prediction.not_predicted.append(f"the facts of {sentis} hold no {', '.join(missing)}")
         return prediction
-    unsound = (one for one in graph_findings(View(model.graph), known) if one.id in UNSOUND)
-    prediction.not_predicted += [f"{one.node!r}: {one.what}" for one in unsound]
-    if prediction.not_predicted:
-        return prediction
     graph, unknown = imported(model, known)
     prediction.imported = graph.counts()
-    if unknown:  # an importer error: the optimiser never runs
-        prediction.not_predicted += [f"{one}, the import stops" for one in unknown]
+    unsound = (one for one in graph_findings(View(model.graph), known) if one.id in UNSOUND)
+    prediction.not_predicted += [f"{one}, the import stops" for one in unknown]
+    prediction.not_predicted += [f"{one.node!r}: {one.what}" for one in unsound]
+    if prediction.not_predicted:  # an importer error: the optimiser never runs
         return prediction
     optimise(graph, known)
     if graph.faults:

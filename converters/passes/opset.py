@@ -74,7 +74,7 @@ def _aligned(model: onnx.ModelProto, context: Context, opset: int) -> dict[str, 
         if node.op_type not in OLD_BROADCASTS or not given.get("broadcast") or "axis" not in given:
             continue
         ranks = place.rank(0), place.rank(1)
-        if ranks[0] is None or ranks[1] is None:
+        if ranks[0] is None or ranks[1] is None or not ranks[0] or not any(node.output):
             return {label_of(node): f"{node.op_type}: the ranks of an old broadcast are not known"}
         emit, axis = Emit(place, taken, "opset"), given["axis"] % ranks[0]
         behind = range(ranks[1], ranks[0] - axis)

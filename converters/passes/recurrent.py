@@ -3,7 +3,7 @@
 Why: Sentis imports neither GRU nor RNN; of LSTM it ignores activation parameters and miscomputes Softsign on the CPU.
 The inputs of all steps are multiplied at once, each step is a product with the state and its gates. Shapes: S steps,
 B rows, H state, D directions. Formulas: ONNX operator definitions. Does not fire where S is not known or above 512,
-on lengths per row, peepholes, and coupled gates: export one step with its state as input and output instead.
+on lengths per row, peepholes, and coupled gates: `graph hoist-state` makes one step of it, its state outside.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ def _layout(place: Place) -> Layout:
     recurrent = place.shape(2)
     steps = shape[1 if rows_first else 0] if shape and len(shape) == 3 else None
     if steps is None:
-        raise Refusal("the number of steps is not known: fix it, or export one step with its state as input and output")
+        raise Refusal("the number of steps is not known: fix it, or take its state out (graph hoist-state)")
     if not 0 < steps <= MOST_STEPS:
-        raise Refusal(f"{steps} steps would be as many copies; export one step with its state as input and output")
+        raise Refusal(f"{steps} steps would be as many copies; take its state out (graph hoist-state)")
     if recurrent is None or len(recurrent) != 3 or not recurrent[2]:
         raise Refusal("the shape of its weights is not known")
     lengths = place.value(4)

@@ -11,7 +11,7 @@ import re
 import struct
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -119,7 +119,12 @@ def scan_hub(
             if (cached := _cached(name)) is None or error.hint != OFFLINE_HINT:
                 raise
             mirror = Mirror(name, cached)
-        return scan(mirror.folder, sentis, notes=notes), mirror
+        here = str(mirror.folder)
+        try:
+            found = scan(mirror.folder, sentis, notes=notes)
+        except StageError as error:
+            raise StageError(error.message.replace(here, name), hint=error.hint) from None
+        return [replace(one, what=one.what.replace(here, name)) for one in found], mirror
 
 
 def _cached(name: str) -> Path | None:

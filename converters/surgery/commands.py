@@ -174,6 +174,26 @@ def graph_inject_kv(output: Output, model: Path, out: Path, ids: str | None, log
     _answer(output, "graph-inject-kv", report)
 
 
+@command(
+    "hoist-state",
+    examples=(
+        "graph hoist-state vad.onnx --time frames --out step.onnx",
+        "graph hoist-state m.onnx --time T --out step.onnx --json",
+    ),
+)
+@click.argument("model", type=PATH)
+@OUT
+@click.option("--time", required=True, metavar="SIZE", help="The named size that is time; it becomes 1.")
+def graph_hoist_state(output: Output, model: Path, out: Path, time: str) -> None:
+    """Make a recurrent model one step whose states the caller carries, proven against the whole."""
+    from converters.surgery.hoist_state import hoist_state
+
+    report = hoist_state(model, out, time)
+    for name, state in report["states"].items():
+        output.story(f"{name} {state['sizes']} from zeros, next is {state['output']}")
+    _answer(output, "graph-hoist-state", report)
+
+
 class GraphGroup(click.Group):
     """The commands under one name; its `--help` ends in examples like any other."""
 
@@ -183,7 +203,16 @@ class GraphGroup(click.Group):
 
 graph = GraphGroup(
     "graph",
-    commands=[graph_info, graph_extract, graph_cut, graph_fix_shape, graph_rename_io, graph_inline, graph_inject_kv],
-    help="Work on a graph by hand: look, take a part, cut, fix sizes, rename, inline, give it a cache.",
+    commands=[
+        graph_info,
+        graph_extract,
+        graph_cut,
+        graph_fix_shape,
+        graph_rename_io,
+        graph_inline,
+        graph_inject_kv,
+        graph_hoist_state,
+    ],
+    help="Work on a graph by hand: look, take a part, cut, fix sizes, rename, inline, give it a cache or its states.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )

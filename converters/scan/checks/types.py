@@ -35,7 +35,8 @@ def narrows(place: Place) -> Answer:
     if source == target or (maker is not None and maker.op_type in TRUTHS):
         return None
     name, wanted = type_name(source), type_name(target)
-    if BITS.get(name, 99) <= BITS.get(wanted, 32) and name.startswith(("U", "B")):
+    room = BITS.get(wanted, 32) - BITS.get(name, 99) - (not wanted.startswith("U"))  # a sign takes one bit
+    if name.startswith(("U", "B")) and room >= 0:
         return None
     held, fits = interval(place.view, place.name(0)), RANGES.get(wanted)
     if held is not None and fits is not None and fits[0] <= held[0] and held[1] <= fits[1]:
