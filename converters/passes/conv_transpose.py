@@ -7,6 +7,8 @@ fire where the input's size is not known, and where the wanted output is larger 
 
 from __future__ import annotations
 
+from typing import Any
+
 from converters.passes.emit import Emit, Refusal
 from converters.passes.rewrite import node_pass
 from converters.scan.view import Place
@@ -49,7 +51,8 @@ def write(place: Place, emit: Emit) -> None:
 def _whole_depth(place: Place, emit: Emit) -> None:
     """Write a 3D ConvTranspose without padding of its depth, and a Slice behind it."""
     pads = list(place.attributes["pads"])
-    whole = emit("ConvTranspose", *place.node.input, **place.attributes | {"pads": [0, *pads[1:3], 0, *pads[4:]]})
+    given: dict[str, Any] = place.attributes | {"pads": [0, *pads[1:3], 0, *pads[4:]]}
+    whole = emit("ConvTranspose", *place.node.input, **given)
     emit.sliced(whole, [pads[0]], [-pads[3] or OPEN], [2], to=place.node.output[0])
 
 
