@@ -30,6 +30,11 @@ SENTIS = click.option("--sentis", default="2.6", show_default=True, help="Packag
 @click.option("--dtype", default="fp32", show_default=True, help="fp32, or fp16 weights with fp32 arithmetic.")
 @click.option("--batch", default="1", show_default=True, help="1, or dynamic.")
 @click.option("--argmax", is_flag=True, help="Also put out the next token's id, so that logits can stay on the device.")
+@click.option(
+    "--slots", type=click.IntRange(1), default=None, help="A cache of this many slots instead of a growing one."
+)
+@click.option("--query", type=click.IntRange(1), default=1, show_default=True, help="New tokens a call, with --slots.")
+@click.option("--pt2", is_flag=True, help="Also write the exported program of torch beside it (Sentis 2.5 or newer).")
 @click.option("--name", default="base.onnx", show_default=True, help="Name of the file.")
 @SENTIS
 def export(
@@ -41,11 +46,15 @@ def export(
     dtype: str,
     batch: str,
     argmax: bool,
+    slots: int | None,
+    query: int,
+    pt2: bool,
     name: str,
     sentis: str,
 ) -> None:
     """Export a Hugging Face directory to one ONNX file, weights inside."""
     from converters.export import export_model
+    from converters.families.causal_lm import Slots
     from weights_bridge.model_folder import open_model_folder
 
     flags = (f"export.opset={opset}", f'export.dtype="{dtype}"', f'export.batch="{batch}"', f'export.sentis="{sentis}"')
@@ -54,7 +63,8 @@ def export(
     if family is not None and family != known.family:
         raise StageError(f"{model}: family {known.family}, asked for {family}", hint="`mlx-sentis families` lists them")
     output.story(f"{model}: {known.model_type} as {known.family}; tracing prelude, one layer per kind, norm")
-    contract = export_model(model, out / name, settings, out / "contract.json")
+    cache = None if slots is None else Slots(slots, query)
+    contract = export_model(model, out / name, settings, out / "contract.json", cache)
     size = (out / name).stat().st_size
     facts = {key: contract[key] for key in ("family", "architecture", "opset", "dtype", "batch", "topology_sha256")}
     document = {"model": str(out / name), "contract": str(out / "contract.json"), "bytes": size} | facts
@@ -64,6 +74,14 @@ def export(
 
         document["half_weights"] = HALF
         text += f"\nfp16 weights: {HALF}"
+    if pt2:
+        from converters.pt2 import write_pt2
+
+        made = document["pt2"] = write_pt2(model, (out / name).with_suffix(".pt2"), out / name, contract)
+        level = "equal to the ONNX file" if made["psnr_db"] is None else f"{made['psnr_db']} dB from the ONNX file"
+        text += (
+            f"\n{made['file']}: {made['bytes'] / 1e6:.1f} MB, torch {made['torch']}, {level}; not predicted for Sentis"
+        )
     output.answer("export", document, text)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from converters import families, onnx_file, onnx_writer
 from converters.assembly import Assembly
 from converters.families import causal_lm
+from converters.families.causal_lm import Slots
 from converters.tidy import INT32_MAX
 from converters.tracing import trace
 from converters.weights import check_fit, fill, store_as_fp16
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 OPSETS = range(18, 24)  # asked for less it writes 18 in silence; 23 is the last that torch 2.13 knows
 
 
-def export_model(model: Path, out: Path, settings: ExportSettings, contract_out: Path) -> dict[str, Any]:
+def export_model(
+    model: Path, out: Path, settings: ExportSettings, contract_out: Path, slots: Slots | None = None
+) -> dict[str, Any]:
     """Export a Hugging Face directory and write its contract.
 
     Args:
@@ -35,6 +38,7 @@ def export_model(model: Path, out: Path, settings: ExportSettings, contract_out:
         out: the .onnx file; weights are inside, one copy each.
         settings: opset, dtype, batch, Sentis version.
         contract_out: contract.json.
+        slots: a cache of fixed length; keys and values are joined to the past when None.
 
     Returns:
         The contract as written.
@@ -45,15 +49,17 @@ def export_model(model: Path, out: Path, settings: ExportSettings, contract_out:
     if settings.opset not in OPSETS:
         what = f"opset {settings.opset}: torch's exporter writes {OPSETS[0]} to {OPSETS[-1]}"
         raise StageError(what, hint="export with --opset 18; opset 15 (Sentis 2.4) needs a down-conversion of its own")
+    if slots is not None and settings.batch != "1":
+        raise StageError("a cache of slots is for one row, as all its sizes are fixed", hint="leave --batch out")
     folder = open_base(model)
     require_stage(folder, "export")
     family = families.get(folder.architecture.family)
     if (size := family.predicted_bytes(folder, settings.dtype)) > onnx_file.LIMIT_BYTES:
         raise onnx_writer.too_large(out, size)
     folder.check_tensors()
-    graph, sources = build(folder, settings)
+    graph, sources = build(folder, settings, slots)
     left = check_fit(folder, graph, sources)
-    contract = family.contract(folder, settings) | {
+    contract = family.contract(folder, settings, slots) | {
         "initialisers": sources,
         "tensors_left_out": left,
         "topology_sha256": onnx_file.topology_sha256(graph),
@@ -65,11 +71,13 @@ def export_model(model: Path, out: Path, settings: ExportSettings, contract_out:
     return contract
 
 
-def build(folder: ModelFolder, settings: ExportSettings) -> tuple[onnx.ModelProto, dict[str, dict[str, str]]]:
+def build(
+    folder: ModelFolder, settings: ExportSettings, slots: Slots | None = None
+) -> tuple[onnx.ModelProto, dict[str, dict[str, str]]]:
     """Return the graph with its weights declared but empty, and where each initialiser comes from."""
     torch_side = importlib.import_module(f"{causal_lm.__name__}_torch")
-    fragments = trace(torch_side.pieces(folder), settings.opset)
-    graph, assembly = assemble(folder, fragments, settings)
+    fragments = trace(torch_side.pieces(folder, slots), settings.opset)
+    graph, assembly = assemble(folder, fragments, settings, slots)
     if settings.dtype == "fp16":
         store_as_fp16(graph, list(assembly.weights))
     sources = {name: {"torch": torch, "transform": turn} for name, (torch, turn) in assembly.weights.items()}
@@ -77,7 +85,7 @@ def build(folder: ModelFolder, settings: ExportSettings) -> tuple[onnx.ModelProt
 
 
 def assemble(
-    folder: ModelFolder, fragments: dict[str, Fragment], settings: ExportSettings
+    folder: ModelFolder, fragments: dict[str, Fragment], settings: ExportSettings, slots: Slots | None = None
 ) -> tuple[onnx.ModelProto, Assembly]:
     """Instantiate prelude, every layer and the final norm, and add the head."""
     assembly = Assembly(dynamic_batch=settings.batch == "dynamic")
@@ -91,6 +99,7 @@ def assemble(
         past, present = f"past_key_values.{index}.", f"present.{index}."
         inputs = {"hidden": hidden, "cos": pairs[kind][0], "sin": pairs[kind][1], "mask": causal_lm.MASK_OF_KIND[kind]}
         inputs |= {"past_key": past + "key", "past_value": past + "value"}
+        inputs |= {} if slots is None else {"slots": causal_lm.SLOTS}
         hidden, *_ = assembly.instantiate(
             fragments[f"layer:{make}"],
             f"layers.{index}.",
@@ -103,7 +112,7 @@ def assemble(
     add_head(assembly, folder, hidden, shapes)
     if settings.argmax:
         add_argmax(assembly)
-    inputs, outputs = causal_lm.io(folder, settings.batch, argmax=settings.argmax)
+    inputs, outputs = causal_lm.io(folder, settings.batch, argmax=settings.argmax, slots=slots)
     return assembly.model(inputs, outputs, prelude.opset, prelude.ir_version), assembly
 
 

@@ -11,10 +11,18 @@ Legend: `B` rows (1 unless `batch` is dynamic), `query` new tokens, `past` cache
     present.{i}.key|value                  [B, K, total, D]      float32
 
 Every cache is a full one, also where a layer slides: the mask input alone decides what a layer sees.
+
+With slots (`Slots`) every size is a number: `query` tokens, caches and masks of `length` slots, and one more input,
+
+    cache_slots                            [1, 1, length, query] float32, 1 where a new token goes, 0 elsewhere
+
+so that present = past · (1 − Σ slots) + slots · new, of the same shape as past. Which slot a token gets is the caller's
+choice: keys are turned before they are kept, and the mask says which slots are seen.
 """
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from weights_bridge.architectures.table import dimensions
@@ -29,6 +37,24 @@ MASK_OF_KIND = {"full_attention": "attention_mask", "sliding_attention": "slidin
 TABLE = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
 NEXT_TOKEN = "next_token"
+SLOTS = "cache_slots"
+
+
+@dataclass(frozen=True)
+class Slots:
+    """A cache of fixed length whose tokens are written at slots.
+
+    Attributes:
+        length: how many tokens it holds.
+        query: how many tokens a call takes.
+    """
+
+    length: int
+    query: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.query <= self.length:
+            raise StageError(f"slots: {self.query} new tokens into {self.length} slots", hint="more slots than tokens")
 
 
 def constants(folder: ModelFolder) -> dict[str, Any]:
@@ -85,29 +111,31 @@ def kinds_of(folder: ModelFolder) -> list[str]:
 
 
 def io(
-    folder: ModelFolder, batch: str = "1", *, argmax: bool = False
+    folder: ModelFolder, batch: str = "1", *, argmax: bool = False, slots: Slots | None = None
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the graph's inputs and outputs: `{"name", "dtype", "shape"}`, dynamic sizes as names."""
     known = constants(folder)
+    fixed = {} if slots is None else {"query": slots.query, "past": slots.length, "total": slots.length}
     rows: int | str = 1 if batch == "1" else "batch"
 
     def entry(name: str, dtype: str, *shape: int | str) -> dict[str, Any]:
-        return {"name": name, "dtype": dtype, "shape": [rows, *shape]}
+        return {"name": name, "dtype": dtype, "shape": [rows, *(fixed.get(str(size), size) for size in shape)]}
 
     def caches(prefix: str, length: str) -> list[dict[str, Any]]:
         names = [f"{prefix}.{i}.{part}" for i in range(known["layers"]) for part in ("key", "value")]
         return [entry(name, "float32", known["kv_heads"], length, known["head_dim"]) for name in names]
 
     masks = [entry(MASK_OF_KIND[kind], "float32", 1, "query", "total") for kind in kinds_of(folder)]
+    masks += [entry(SLOTS, "float32", 1, "past", "query")] if slots is not None else []
     inputs = [entry("input_ids", "int64", "query"), entry("position_ids", "int64", "query"), *masks]
     outputs = [entry("logits", "float32", "query", known["vocab"]), *caches("present", "total")]
     outputs += [entry(NEXT_TOKEN, "int64", 1)] if argmax else []
     return inputs + caches("past_key_values", "past"), outputs
 
 
-def contract(folder: ModelFolder, settings: ExportSettings) -> dict[str, Any]:
+def contract(folder: ModelFolder, settings: ExportSettings, slots: Slots | None = None) -> dict[str, Any]:
     """Return contract.json without `initialisers` and `topology_sha256`, which the written graph decides."""
-    inputs, outputs = io(folder, settings.batch, argmax=settings.argmax)
+    inputs, outputs = io(folder, settings.batch, argmax=settings.argmax, slots=slots)
     return {
         "schema": SCHEMA,
         "family": "causal_lm",
@@ -121,6 +149,7 @@ def contract(folder: ModelFolder, settings: ExportSettings) -> dict[str, Any]:
         "outputs": outputs,
         "masks": {MASK_OF_KIND[kind]: kind for kind in kinds_of(folder)},
         "masked": MASKED,
+        "cache": {"kind": "joined"} if slots is None else {"kind": "slots"} | asdict(slots),
     }
 
 

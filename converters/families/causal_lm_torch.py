@@ -8,7 +8,7 @@ grouped keys and values.
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from converters.families import causal_lm
+from converters.families.causal_lm import Slots
 from converters.families.grouped_attention import NAME as GROUPED
 from weights_bridge.errors import StageError
 from weights_bridge.model_folder import ModelFolder, layer_kinds
@@ -61,6 +62,28 @@ class JoinedCache:
         return self.key, self.value
 
 
+class SlotCache(JoinedCache):
+    """Keys and values of one layer in slots; `update` writes the new ones where the slots say.
+
+    Args:
+        key: [B, K, length, D].
+        value: [B, K, length, D].
+        slots: [B, 1, length, query], 1 where a new token goes.
+    """
+
+    def __init__(self, key: torch.Tensor, value: torch.Tensor, slots: torch.Tensor) -> None:
+        super().__init__(key, value)
+        self.slots, self.kept = slots, 1 - slots.sum(-1, keepdim=True)
+
+    def update(self, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        self.key = self.key * self.kept + self._placed(key)
+        self.value = self.value * self.kept + self._placed(value)
+        return self.key, self.value
+
+    def _placed(self, new: torch.Tensor) -> torch.Tensor:
+        return self.slots * new if self.slots.shape[-1] == 1 else torch.matmul(self.slots, new)
+
+
 class Prelude(nn.Module):
     """Token and rotary embeddings; cos and sin once per kind of attention."""
 
@@ -85,8 +108,10 @@ class Layer(nn.Module):
         super().__init__()
         self.layer = layer
 
-    def forward(self, hidden: Any, cos: Any, sin: Any, mask: Any, past_key: Any, past_value: Any) -> tuple[Any, ...]:
-        cache = JoinedCache(past_key, past_value)
+    def forward(
+        self, hidden: Any, cos: Any, sin: Any, mask: Any, past_key: Any, past_value: Any, slots: Any = None
+    ) -> tuple[Any, ...]:
+        cache = JoinedCache(past_key, past_value) if slots is None else SlotCache(past_key, past_value, slots)
         out = self.layer(hidden, position_embeddings=(cos, sin), attention_mask=mask, cache=cache)
         return out[0] if isinstance(out, tuple) else out, cache.key, cache.value
 
@@ -133,7 +158,7 @@ def distinct_makes(folder: ModelFolder) -> list[str]:
     return sorted(set(causal_lm.makes_of(folder)))
 
 
-def pieces(folder: ModelFolder) -> list[Piece]:
+def pieces(folder: ModelFolder, slots: Slots | None = None) -> list[Piece]:
     """Return the pieces of a model, built from its configuration; no weight file is opened."""
     config = reduced_config(folder)
     with torch.random.fork_rng():
@@ -141,22 +166,26 @@ def pieces(folder: ModelFolder) -> list[Piece]:
         whole = AutoModelForCausalLM.from_config(config, attn_implementation=GROUPED, dtype=torch.float32)
     whole.eval().requires_grad_(False)
     kinds, known = causal_lm.kinds_of(folder), causal_lm.constants(folder)
-    width = known["head_dim"]
-    turned = int(width * (folder.config.get("partial_rotary_factor") or 1))
+    turned = int(known["head_dim"] * (folder.config.get("partial_rotary_factor") or 1))
     by_kind = folder.architecture.rotary_by_kind
     rotary = [f"{part}:{kind}" for kind in kinds for part in ("cos", "sin")]
+    query, past = (QUERY, PAST) if slots is None else (slots.query, slots.length)
+    apart = APART if slots is None else 0  # sizes that are numbers do not become symbols
     tokens = {
-        "input_ids": torch.zeros(1, QUERY, dtype=torch.int64),
-        "position_ids": torch.arange(PAST, PAST + QUERY)[None],
+        "input_ids": torch.zeros(1, query, dtype=torch.int64),
+        "position_ids": torch.arange(past, past + query)[None],
     }
     prelude = Prelude(whole.model, kinds, by_kind)
     found = [Piece("prelude", prelude, tokens, dict.fromkeys(tokens, (1,)), ["hidden", *rotary])]
     axes = {"hidden": (1,), "cos": (1,), "sin": (1,), "mask": (2, 3), "past_key": (2,), "past_value": (2,)}
     for number, (make, layer) in enumerate(zip(distinct_makes(folder), whole.model.layers, strict=True), 1):
-        example = layer_example(known, turned, QUERY + APART * number, PAST + APART * number)
+        example = layer_example(known, turned, query + apart * number, past + apart * number)
+        if slots is not None:
+            example |= {"mask": torch.zeros(1, 1, query, past), "slots": torch.eye(past, query)[None, None]}
         found.append(Piece(f"layer:{make}", Layer(layer), example, axes, ["out", "present_key", "present_value"]))
-    hidden = torch.randn(1, QUERY + APART * len(found), known["hidden"])
-    return [*found, Piece("norm", FinalNorm(whole.model), {"hidden": hidden}, {"hidden": (1,)}, ["out"])]
+    hidden = torch.randn(1, query + apart * len(found), known["hidden"])
+    found.append(Piece("norm", FinalNorm(whole.model), {"hidden": hidden}, {"hidden": (1,)}, ["out"]))
+    return found if slots is None else [replace(piece, dynamic={}) for piece in found]
 
 
 def layer_example(known: dict[str, Any], turned: int, query: int, past: int) -> dict[str, torch.Tensor]:

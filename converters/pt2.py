@@ -1,0 +1,107 @@
+"""A `.pt2` beside the ONNX file: torch's own exported program, which Sentis imports from 2.5 on.
+
+Same inputs and outputs as the ONNX graph, in the contract's order. What Sentis makes of it is not predicted: its facts
+hold the ONNX importer only. It is proven as far as it can be here: read back, it gives the ONNX file's numbers.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weights_bridge.compare import psnr_db
+from weights_bridge.errors import BudgetMissedError, StageError
+from weights_bridge.files import written_whole
+from weights_bridge.model_folder import open_base
+
+OLDEST = (2, 5)  # of Sentis
+BUDGET_DB = 100.0
+TOKENS, STEPS = 12, (8, 1, 3)  # with and without a cache
+
+
+def write_pt2(model: Path, out: Path, onnx: Path, contract: dict[str, Any]) -> dict[str, Any]:
+    """Write a model's exported program and hold it against its ONNX file.
+
+    Args:
+        model: the directory.
+        out: the .pt2 file.
+        onnx: of the same model, fp32.
+        contract: of the ONNX file.
+
+    Returns:
+        `{"file", "bytes", "psnr_db", "torch"}`; no level where every number is equal.
+
+    Raises:
+        StageError: another dtype, or a version of Sentis that reads no such file.
+        BudgetMissedError: it gives other numbers; nothing stays written.
+    """
+    import torch
+
+    from converters.families import causal_lm_whole
+
+    if contract["dtype"] != "fp32":
+        raise StageError(
+            f"--pt2 with --dtype {contract['dtype']}: its weights are float32", hint="leave one of the two"
+        )
+    if contract["cache"]["kind"] != "joined":
+        raise StageError("--pt2 with --slots: it is written with a growing cache", hint="leave one of the two")
+    if tuple(int(part) for part in contract["sentis"].split(".")) < OLDEST:
+        raise StageError(f"--pt2: Sentis {contract['sentis']} does not read it", hint="--sentis 2.5 or 2.6")
+    folder = open_base(model)
+    inputs, dynamic = causal_lm_whole.examples(folder, contract["batch"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the tracer's own about what it will deprecate
+        program = torch.export.export(causal_lm_whole.decoder(folder), inputs, dynamic_shapes=dynamic)
+        with written_whole(out) as beside:
+            torch.export.save(program, beside)
+            level = _compared(torch.export.load(beside).module(), onnx, contract)
+            if level < BUDGET_DB:
+                raise BudgetMissedError(f"{out}: {level:.1f} dB from the ONNX file, wanted are {BUDGET_DB:g}")
+    exact = level == float("inf")
+    figures = {"file": str(out), "bytes": out.stat().st_size, "psnr_db": None if exact else round(level, 1)}
+    return figures | {"torch": torch.__version__}
+
+
+def _compared(module: Any, onnx: Path, contract: dict[str, Any]) -> float:
+    """Return the worst level of the logits over a prompt in pieces, caches handed on by each side to itself."""
+    import torch
+
+    from converters.ort_session import open_session
+
+    session = open_session(onnx, "all")
+    names = [output.name for output in session.get_outputs()]
+    ids = np.random.default_rng(0).integers(0, contract["constants"]["vocab"], (1, TOKENS))
+    caches = [_empty(contract), _empty(contract)]
+    worst, past = float("inf"), 0
+    for query in STEPS:
+        fed = _fed(ids[:, past : past + query], past, contract)
+        ours: list[Any] = session.run(names, fed | caches[0])
+        flat = [torch.from_numpy(array) for array in (fed | caches[1]).values()]
+        masks = 2 + len(contract["masks"])
+        theirs = [one.numpy() for one in module(*flat[:2], tuple(flat[2:masks]), tuple(flat[masks:]))]
+        worst = min(worst, psnr_db(ours[0], theirs[0]))
+        count = len(theirs) - 1
+        caches = [dict(zip(caches[0], side[1 : 1 + count], strict=True)) for side in (ours, theirs)]
+        past += query
+    return worst
+
+
+def _empty(contract: dict[str, Any]) -> dict[str, np.ndarray]:
+    known = contract["constants"]
+    shape = (1, known["kv_heads"], 0, known["head_dim"])
+    names = [entry["name"] for entry in contract["inputs"] if entry["name"].startswith("past_")]
+    return {name: np.zeros(shape, np.float32) for name in names}
+
+
+def _fed(ids: np.ndarray, past: int, contract: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Return ids, positions and masks of one piece, in the contract's order."""
+    query, window = ids.shape[1], contract["constants"]["sliding_window"]
+    row, column = np.arange(past, past + query)[:, None], np.arange(past + query)[None]
+    fed = {"input_ids": ids, "position_ids": row.T.copy()}
+    for name, kind in contract["masks"].items():
+        seen = (column <= row) & (column > row - window if kind == "sliding_attention" else True)
+        fed[name] = np.where(seen, 0, contract["masked"]).astype(np.float32)[None, None]
+    return fed
