@@ -59,7 +59,7 @@ def renewed(text: str) -> str:
     Raises:
         ValueError: a block's marks are missing or occur twice.
     """
-    blocks = {"families": families_table(), "commands": command_list(), "help": help_blocks(), "layers": layers_table()}
+    blocks = {"families": families_table(), "commands": command_list(), "help": help_blocks()}
     for name, block in blocks.items():
         text = with_block(text, name, block)
     return text
