@@ -44,11 +44,85 @@ def with_reference(case: Case) -> Case:
 
 def own_cases() -> Iterator[Case]:
     """Yield (name, model, inputs, outputs)."""
-    for case in (*_attributes(), *_lstms()):
+    for case in (*_plain(), *_attributes(), *_lstms()):
         yield with_reference(case)
     bias, x = [0.5, -1.0, 2.0], floats(2, 3, 4, 4)
     name, model, inputs, _ = made("own_imagescaler", "ImageScaler", 8, x, bias=bias, scale=2.0)
     yield name, model, inputs, [x * 2 + np.array(bias, np.float32).reshape(1, 3, 1, 1)]
+
+
+UNARY = (
+    "Abs", "Acos", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Celu", "Cos", "Cosh", "Elu", "Erf", "Exp", "Floor",
+    "HardSigmoid", "HardSwish", "Hardmax", "Identity", "IsInf", "IsNaN", "LeakyRelu", "LogSoftmax", "Mish", "Neg",
+    "NonZero", "Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softmax", "Softplus",
+    "Softsign", "Tan", "Tanh", "ThresholdedRelu", "Flatten", "Shape", "Size", "Transpose", "GlobalAveragePool",
+    "GlobalMaxPool", "ArgMax", "ArgMin", "Squeeze", "Dropout",
+)  # fmt: skip
+BINARY = ("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Mean", "Sum", "PRelu")
+COMPARED = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
+
+
+def _plain() -> Iterator[Case]:
+    """Yield every operator once, with little more than its inputs."""
+    x, y = rng.uniform(-0.9, 0.9, (2, 3, 4)).astype(np.float32), floats(3, 1)
+    for op in UNARY:
+        yield made(f"own_{op.lower()}", op, 20, x)
+    for op in ("Acosh", "Log", "Sqrt"):
+        yield made(f"own_{op.lower()}", op, 20, np.abs(x) + 1.5)
+    for op in BINARY:
+        yield made(f"own_{op.lower()}", op, 20, np.abs(x) + 0.1, np.abs(y) if op == "Pow" else y)
+    for op in COMPARED:
+        yield made(f"own_{op.lower()}", op, 20, np.round(x * 3), np.round(y))
+    truth, other = np.array([[True], [False]]), np.array([True, False, True])
+    for op in ("And", "Or", "Xor"):
+        yield made(f"own_{op.lower()}", op, 20, truth, other)
+    yield made("own_not", "Not", 20, truth)
+    yield made("own_where", "Where", 20, truth[:, None], x, y)
+    bits, more = np.array([-5, 12, 7], np.int32), np.array([3, 10, -1], np.int32)
+    for op in ("BitwiseAnd", "BitwiseOr", "BitwiseXor"):
+        yield made(f"own_{op.lower()}", op, 20, bits, more)
+    yield made("own_bitwisenot", "BitwiseNot", 20, bits)
+    yield made("own_gelu", "Gelu", 20, x)
+    yield made("own_cast", "Cast", 20, x * 10, to=6)
+    yield made("own_castlike", "CastLike", 20, x * 10, bits)
+    yield made("own_concat", "Concat", 20, x, x, axis=1)
+    yield made("own_constantofshape", "ConstantOfShape", 20, np.array([2, 3]))
+    yield made("own_cumsum", "CumSum", 20, x, np.array(1), exclusive=1, reverse=1)
+    yield made("own_compress", "Compress", 20, x, other, axis=1)
+    yield made("own_expand", "Expand", 20, y, np.array([2, 3, 4]))
+    yield made("own_tile", "Tile", 20, y, np.array([2, 3]))
+    yield made("own_reshape", "Reshape", 20, x, np.array([0, -1]))
+    yield made("own_range", "Range", 20, np.float32(1), np.float32(4.2), np.float32(0.5))
+    yield made("own_depthtospace", "DepthToSpace", 20, floats(1, 8, 2, 3), blocksize=2, mode="CRD")
+    yield made("own_spacetodepth", "SpaceToDepth", 20, floats(1, 2, 4, 6), blocksize=2)
+    yield made("own_matmul", "MatMul", 20, floats(2, 3, 4), floats(4, 5))
+    yield made("own_einsum", "Einsum", 20, floats(2, 3, 4), floats(4, 5), equation="bij,jk->bik")
+    at = np.array([[0, -1], [1, 0]])
+    yield made("own_gather", "Gather", 20, x, at, axis=1)
+    yield made("own_gatherelements", "GatherElements", 20, floats(2, 2), at, axis=1)
+    yield made("own_gathernd", "GatherND", 20, floats(2, 2, 3), at)
+    yield made("own_scatterelements", "ScatterElements", 20, floats(3, 2), at, floats(2, 2), axis=0, reduction="add")
+    yield made("own_scatter", "Scatter", 10, floats(3, 2), at, floats(2, 2), axis=1)
+    yield made("own_scatternd", "ScatterND", 20, floats(4, 3), np.array([[1], [3]]), floats(2, 3), reduction="max")
+    norm = [floats(2, 3, 5), floats(3), floats(3)]
+    yield made("own_batchnormalization", "BatchNormalization", 15, *norm, floats(3), np.abs(floats(3)) + 0.1)
+    yield made("own_instancenormalization", "InstanceNormalization", 20, *norm)
+    yield made("own_layernormalization", "LayerNormalization", 20, floats(2, 3), floats(3), floats(3))
+    yield made("own_rmsnormalization", "RMSNormalization", 23, floats(2, 3), floats(3))
+    yield made("own_lrn", "LRN", 20, floats(1, 5, 2, 2), size=3, alpha=0.1, beta=0.5, bias=2.0)
+    image = floats(1, 2, 4, 8)
+    yield made("own_resize", "Resize", 19, image, None, np.array([1, 1, 2, 0.5], np.float32), mode="linear")
+    grid = rng.uniform(-1, 1, (1, 3, 5, 2)).astype(np.float32)
+    yield made("own_gridsample", "GridSample", 20, image, grid, padding_mode="border", align_corners=1)
+    rois = np.array([[0.3, 0.2, 5.1, 3.3]], np.float32)
+    yield made("own_roialign", "RoiAlign", 16, image, rois, np.array([0]), output_height=2, output_width=2)
+    boxes = rng.uniform(0, 4, (1, 6, 2)).astype(np.float32)
+    boxes, scores = np.concatenate([boxes, boxes + 2], 2), rng.uniform(0.1, 1, (1, 1, 6)).astype(np.float32)
+    limits = [np.array([4]), np.float32([0.4]), np.float32([0.3])]
+    yield made("own_nonmaxsuppression", "NonMaxSuppression", 11, boxes, scores, *limits)
+    for op in ("HannWindow", "HammingWindow", "BlackmanWindow"):
+        yield made(f"own_{op.lower()}", op, 17, np.array(9), periodic=0)
+    yield made("own_dft", "DFT", 20, floats(1, 8, 1), None, np.array(1), onesided=1)
 
 
 def _attributes() -> Iterator[Case]:

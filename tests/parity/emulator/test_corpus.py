@@ -8,7 +8,8 @@ from pathlib import Path
 import onnx
 import onnxruntime
 import pytest
-from emulator_corpus import GOLDEN, cases, verdict, verdicts
+from emulator_cases import own_cases
+from emulator_corpus import GOLDEN, verdict, verdicts
 
 from converters.facts import facts
 from parity.emulator import page
@@ -60,15 +61,18 @@ def test_the_page_is_the_one_that_would_be_generated():
     assert PAGE.read_text(encoding="utf-8") == page.page(golden()), "run `make readme`"
 
 
-def test_a_case_of_every_operator_has_its_recorded_verdict(tmp_path: Path):
-    wanted, seen = recorded(), set[str]()
-    for name, model, inputs, outputs in cases():
-        op = model.graph.node[0].op_type
-        if len(model.graph.node) > 1 or op in seen:
-            continue
-        seen.add(op)
-        assert verdict(model, inputs, outputs, tmp_path) == wanted[name], name
-    assert len(seen) > 140
+UNLIKE = {"own_dft"}  # equal to a tolerance of its own: angles in float32
+WITHOUT = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+WITHOUT |= {"MelWeightMatrix", "Swish"}  # nothing is predicted; ONNX Runtime does not have it
+
+
+def test_a_case_of_every_operator_gives_what_onnx_runtime_gives(tmp_path: Path):
+    seen = set[str]()
+    for name, model, inputs, outputs in own_cases():
+        told = verdict(model, inputs, outputs, tmp_path)
+        assert told == "equal" or (name in UNLIKE and told.startswith("deviates")), f"{name}: {told}"
+        seen.add(model.graph.node[0].op_type)
+    assert set(facts("2.6").operators) - seen == WITHOUT
 
 
 @pytest.mark.slow
