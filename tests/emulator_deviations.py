@@ -1,7 +1,7 @@
 """Every rule of a silent deviation as data: a made input on which it shows, or why it cannot be shown here.
 
 `SHOWN`: rule to a model and inputs. What Sentis is predicted to put out differs from ONNX, and the rule says so.
-`NOT_SHOWN`: rule to the reason. `NO_PASS`: rule to why `fix` has nothing that cures it.
+`NOT_SHOWN`: rule to the reason. `NOT_CURED`: rule to why the pass that claims it does not give ONNX' numbers.
 """
 
 from __future__ import annotations
@@ -264,27 +264,6 @@ NOT_SHOWN: dict[str, str] = {
     "DIMS.NAMES": "which of more than 256 names stand for each other is known, what that breaks is not",
 }  # fmt: skip
 
-DATA = "it depends on the numbers alone, a graph does not show it"
-NO_LONGER_ONNX = "no valid ONNX since axes are an input: nothing may be assumed about what was meant"
-NUMBERS = (
-    "RELU.INF", "RELU.BIG", "LEAKYRELU.INF", "GELU.NEG_INF", "CLIP.NAN", "NMS.SCORE_EQ", "LAYERNORM.CANCELLATION",
-    "INSTANCENORM.CANCELLATION",
-)  # fmt: skip
-NO_PASS: dict[str, str] = {
-    **{f"{op.upper()}.AXES_SIDE": NO_LONGER_ONNX for op in REDUCED},
-    "SQUEEZE.ATTR_NEW": NO_LONGER_ONNX,
-    **dict.fromkeys(NUMBERS, DATA),
-    **{f"{op}.NONBOOL": "it depends on what the caller feeds" for op in ("AND", "OR", "XOR")},
-    "RANGE.BIG": "a range of more than 2^24 numbers has no shorter form",
-    "BITWISENOT.UNSIGNED": "no pass yet",
-    "CAST.NARROW_INT": "no pass yet",
-    "CAST.FP16": "rounding less is no fault: only the last digits differ",
-    "PAD.REFLECT_BIG": "no pass yet",
-    "GRIDSAMPLE.CUBIC_CPU": "no pass yet",
-    "ROIALIGN.MAX_NEG": "no pass yet",
-    "OPSET.DOMAIN": "no pass yet",
-    "ATTRIBUTE.MODE": "no valid ONNX: what an unknown mode means is not known",
-}  # fmt: skip
 NOT_CURED: dict[str, str] = {
     "DROPOUT.TRAINING": "by design: the mended graph drops nothing, as Sentis does",
     "ATTRIBUTE.IGNORED": "by design: the mended graph does not train, as Sentis does not",

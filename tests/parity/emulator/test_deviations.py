@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from emulator_deviations import NO_PASS, NOT_CURED, NOT_SHOWN, SHOWN, Shown
+from emulator_deviations import NOT_CURED, NOT_SHOWN, SHOWN, Shown
 from onnx import helper, numpy_helper
 
 from converters.facts import facts, versions
 from converters.passes import PASSES
 from converters.passes.base import Context
+from converters.passes.unmended import why_not
 from converters.scan import scan
 from parity.emulator import Prediction, predict
 from parity.emulator.node import as_kind
@@ -101,14 +102,16 @@ def test_the_pass_that_claims_it_cures_it(rule: str, tmp_path: Path):
     path = written(case, tmp_path)
     wanted = reference_of(case, path)
     names = [name for one in scan(path, case.version, notes=True) if one.id == rule for name in one.passes]
-    assert bool(names) != (rule in NO_PASS), f"passes: {names}"
     if not names:
+        assert why_not(rule) or rule == "CAST.FP16", "neither a pass nor a reason"  # fewer roundings are no fault
         return
     model = onnx.load(str(path), load_external_data=False)
-    for name in dict.fromkeys(names):
-        PASSES[name].run(model, Context(tmp_path, case.version, growth_bytes=1 << 24))
     fixed = tmp_path / "fixed.onnx"
-    fixed.write_bytes(model.SerializeToString())
+    for _ in range(2):  # what it leads to is mended as well, as `fix` does
+        for name in dict.fromkeys(names):
+            PASSES[name].run(model, Context(tmp_path, case.version, growth_bytes=1 << 24))
+        fixed.write_bytes(model.SerializeToString())
+        names = [name for one in scan(fixed, case.version) if one.blocking for name in one.passes]
     given = {value.name: case.inputs[value.name] for value in model.graph.input if value.name in case.inputs}
     try:
         found = predict(fixed, given, case.version)
