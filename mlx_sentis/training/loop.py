@@ -7,7 +7,6 @@ checkpoints, and how the model answers is measured once, by `eval`, through the 
 
 from __future__ import annotations
 
-import math
 import signal
 import time
 from collections import deque
@@ -208,7 +207,7 @@ class Trainer:
         if too_much := memory.above_limit(self.settings, peak):
             self._go_back(before, key)
             raise self._out_of_memory(batches, too_much)
-        if not (math.isfinite(result.loss) and math.isfinite(result.grad_norm)):
+        if result.unfinite:
             raise self._not_finite(result)
         return result
 
@@ -339,11 +338,10 @@ class Trainer:
     def _not_finite(self, result: StepResult) -> StageError:
         """Save the adapters as they were before the bad update and say where it happened."""
         kept, step = self._keep(), self.done.step + 1
-        what, found = ("gradient norm", result.grad_norm) if math.isfinite(result.loss) else ("loss", result.loss)
-        self.tell(events.Stopped(step, self.done.epoch, f"{what} is {found}"))
+        self.tell(events.Stopped(step, self.done.epoch, result.unfinite))
         names = [self.train[i]["id"] for i in self.chosen]
         return StageError(
-            f"update {step}, epoch {self.done.epoch}: {what} is {found}; "
+            f"update {step}, epoch {self.done.epoch}: {result.unfinite}; "
             f"rows {', '.join(names[:4])}{', …' if len(names) > 4 else ''}; {kept}",
             hint="lower train.learning_rate, set train.gradient_clip=1.0, or look at these rows with show-mask",
         )

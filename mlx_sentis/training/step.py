@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,11 +34,19 @@ class StepResult:
         loss: mean cross-entropy over the labelled tokens, nats.
         grad_norm: global L2 of the adapter gradients after clipping.
         magnitude: global L2 of the adapter tensors before the update.
+        magnitude_after: the same of what the update would make of them; what is not finite was not taken over.
     """
 
     loss: float
     grad_norm: float
     magnitude: float
+    magnitude_after: float = 0.0
+
+    @property
+    def unfinite(self) -> str:
+        """What is not finite and so changed nothing, in words; empty for an update that was done."""
+        figures = {"loss": self.loss, "gradient norm": self.grad_norm, "size of the weights": self.magnitude_after}
+        return next((f"{name} is {figure}" for name, figure in figures.items() if not math.isfinite(figure)), "")
 
 
 def should_compile() -> bool:
@@ -111,8 +120,8 @@ def make_train_step(
     """Return `train_step(micro_batches)`: one update.
 
     Loss and gradients are sums over the labelled tokens of all micro-batches of all processes, divided by their number:
-    the update is that of one large batch, however its rows are dealt out. A step whose loss or gradient is not finite
-    leaves adapters and optimiser as they were, so that the last good state can still be saved.
+    the update is that of one large batch, however its rows are dealt out. A step whose loss, gradient or new weights
+    are not finite leaves adapters and optimiser as they were, so that the last good state can still be saved.
 
     Args:
         model: trainable.
@@ -125,18 +134,19 @@ def make_train_step(
     optimizer.init(network.trainable_parameters())
     state = [network.state, optimizer.state, mx.random.state]
 
-    def update(loss: mx.array, gradients: Any) -> tuple[mx.array, mx.array]:
+    def update(loss: mx.array, gradients: Any) -> tuple[mx.array, mx.array, mx.array]:
         if settings.gradient_clip > 0:
             gradients, _ = optimizers.clip_grad_norm(gradients, settings.gradient_clip)
         norm, magnitude = global_norm(gradients), global_norm(network.trainable_parameters())
-        finite = mx.isfinite(loss) & mx.isfinite(norm)
         # copies of the trees (not of the arrays): the optimiser changes its inner dictionaries in place
         before = tree_map(lambda array: array, (network.trainable_parameters(), dict(optimizer.state)))
         optimizer.update(network, gradients)
+        after = global_norm(network.trainable_parameters())
+        finite = mx.isfinite(loss) & mx.isfinite(norm) & mx.isfinite(after)
         keep = lambda new, old: mx.where(finite, new, old)  # noqa: E731
         network.update(tree_map(keep, network.trainable_parameters(), before[0]))
         optimizer.state.update(tree_map(keep, dict(optimizer.state), before[1]))  # in place: compiled by reference
-        return norm, magnitude
+        return norm, magnitude, after
 
     compiled = (lambda f: mx.compile(f, inputs=state, outputs=state)) if should_compile() else (lambda f: f)
     run_gradients, run_update = compiled(value_and_grad), compiled(update)
@@ -157,8 +167,8 @@ def make_train_step(
         with ranks.together():
             loss, gradients = own_gradients(batches, mx.array(float(labelled)))
         loss, gradients = ranks.summed((loss, gradients))
-        norm, magnitude = run_update(loss, gradients)
-        mx.eval(norm, magnitude, state)
-        return StepResult(number(loss), number(norm), number(magnitude))
+        norm, magnitude, after = run_update(loss, gradients)
+        mx.eval(norm, magnitude, after, state)
+        return StepResult(number(loss), number(norm), number(magnitude), number(after))
 
     return train_step

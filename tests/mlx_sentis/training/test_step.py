@@ -100,6 +100,18 @@ def test_a_step_that_is_not_finite_changes_nothing(decoder: Make, bad: float, mo
         np.testing.assert_array_equal(np.array(array), moments[name], err_msg=name)
 
 
+@pytest.mark.parametrize("rate", [float("inf"), 1e30])
+def test_an_update_that_leaves_the_finite_numbers_changes_nothing_and_says_so(decoder: Make, rate: float) -> None:
+    model, rule = decoder("llama"), adamw(rate)
+    before = values(model)
+    result = make_train_step(model, rule, TrainSettings())([BATCH])
+    assert np.isfinite([result.loss, result.grad_norm]).all()
+    assert result.unfinite in ("size of the weights is inf", "size of the weights is nan")
+    for name, array in values(model).items():
+        np.testing.assert_array_equal(array, before[name])
+    assert int(rule.step.item()) == 0  # pyright: ignore[reportArgumentType]
+
+
 def test_a_compiled_step_equals_the_plain_one(decoder: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     plain, compiled = decoder("llama", "lora", targets=["q_proj"]), decoder("llama", "lora", targets=["q_proj"])
     assert step.should_compile() == (mx.default_device() == mx.gpu)
