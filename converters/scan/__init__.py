@@ -90,6 +90,9 @@ def _folder_findings(path: Path, known: Facts) -> Iterator[Finding]:
     config = read_json(path / "config.json")
     model_type = config.get("model_type", "(none)") if isinstance(config, dict) else "(no object)"
     if model_type not in architectures.names():
+        if model_type in known["recurrences"]:
+            yield known.finding("MODEL.RECURRENCE", "config.json", f"architecture {model_type!r}")
+            return
         evidence = f"architecture {model_type!r}, known are {', '.join(architectures.names())}"
         yield known.finding("MODEL.ARCHITECTURE", "config.json", evidence)
         return

@@ -131,8 +131,11 @@ def test_a_model_directory_is_judged_without_its_weights(tmp_path):
     folder = write_toy_model(tmp_path / "m", "qwen3")
     assert scan(folder) == []
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"model_type": "mamba"}))
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "opt"}))
     assert ids(scan(folder)) == ["MODEL.ARCHITECTURE"]
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "mamba"}))
+    (found,) = scan(folder)
+    assert (found.id, found.taxonomy) == ("MODEL.RECURRENCE", "B") and "there is no path" in found.what
     (folder / "config.json").write_text(json.dumps(config | {"vocab_size": 2_000_000, "hidden_size": 512}))
     assert ids(scan(folder)) == ["MODEL.SIZE", "MODEL.TENSORS"]
     (folder / "config.json").write_text(json.dumps(config))
