@@ -29,7 +29,12 @@ OPSETS = range(18, 24)  # asked for less it writes 18 in silence; 23 is the last
 
 
 def export_model(
-    model: Path, out: Path, settings: ExportSettings, contract_out: Path, slots: Slots | None = None
+    model: Path,
+    out: Path,
+    settings: ExportSettings,
+    contract_out: Path,
+    slots: Slots | None = None,
+    path: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Export a Hugging Face directory and write its contract.
 
@@ -39,6 +44,7 @@ def export_model(
         settings: opset, dtype, batch, Sentis version.
         contract_out: contract.json.
         slots: a cache of fixed length; keys and values are joined to the past when None.
+        path: which way was chosen and why, for the contract.
 
     Returns:
         The contract as written.
@@ -63,6 +69,7 @@ def export_model(
         "initialisers": sources,
         "tensors_left_out": left,
         "topology_sha256": onnx_file.topology_sha256(graph),
+        **({} if path is None else {"path": path}),
     }
     with written_whole(out) as beside:  # an earlier file stays until this one is read back
         onnx_writer.write_model(beside, graph, fill(folder, graph, sources))

@@ -70,17 +70,21 @@ def refuse_bad(findings: list[Any], what: str, sentis: str) -> None:
 
 def export(run: RunFolder, settings: Settings, say: Say) -> None:
     """Export the base weights."""
+    from converters import route
     from converters.export import export_model
     from converters.scan import scan as find
     from weights_bridge.model_folder import open_model_folder
 
     model = Path(read_json(run.path("recipe.json"))["model"]["path"])
     graph, contract = run.path("onnx", "base.onnx"), run.path("onnx", "contract.json")
+    chosen = route.choose(model)
+    say(str(chosen))
     with run.stage("export", open_model_folder(model).weight_files()) as stage:
-        export_model(model, graph, settings.export, contract)
+        export_model(model, graph, settings.export, contract, path=chosen.as_json())
         stage.wrote(graph, contract)
         findings = find(graph, settings.export.sentis)
         stage.facts |= {"bytes": graph.stat().st_size, "findings": [finding.as_json() for finding in findings]}
+        stage.facts["path"] = chosen.as_json()
     say(f"{graph.stat().st_size / 1e6:.1f} MB, opset {settings.export.opset}")
 
 

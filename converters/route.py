@@ -1,0 +1,110 @@
+"""Which way a model is exported, and why: our own wrapper, piece by piece, or optimum-onnx where that is installed.
+
+The wrapper is the default wherever there is one, because it decides inputs and outputs and keeps torch's names, so that
+tuned weights can be put into the same graph. optimum-onnx knows more architectures; what it writes is checked against
+torch before it is kept, and holds no contract of ours.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from converters import families
+from weights_bridge.errors import StageError, unknown_name
+from weights_bridge.files import read_json
+from weights_bridge.model_folder import open_model_folder
+
+WRAPPER, OPTIMUM = "wrapper", "optimum"
+PATHS = ("auto", WRAPPER, OPTIMUM)
+PACKAGES = ("optimum", "optimum-onnx")  # the second alone lacks optimum.exporters
+
+
+@dataclass(frozen=True)
+class Route:
+    """A choice.
+
+    Attributes:
+        path: `wrapper` or `optimum`.
+        reason: why.
+        others: every other path to why it was not taken.
+    """
+
+    path: str
+    reason: str
+    others: dict[str, str]
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        others = "".join(f"; not {path}: {why}" for path, why in self.others.items())
+        return f"path {self.path}: {self.reason}{others}"
+
+
+def choose(model: Path, asked: str = "auto") -> Route:
+    """Choose how a model directory is exported.
+
+    Args:
+        model: the directory.
+        asked: of `PATHS`.
+
+    Raises:
+        StageError: no such path, or none that can be taken.
+    """
+    if asked not in PATHS:
+        raise unknown_name("path", asked, PATHS)
+    if not (model / "config.json").is_file():
+        open_model_folder(model)  # says what is wrong with it
+    config = read_json(model / "config.json")
+    model_type = str(config.get("model_type", "")) if isinstance(config, dict) else ""
+    hindrances = {WRAPPER: _no_wrapper(model_type), OPTIMUM: no_optimum()}
+    wanted = [WRAPPER, OPTIMUM] if asked == "auto" else [asked]
+    taken = next((path for path in wanted if not hindrances[path]), None)
+    if taken is None:
+        told = "; ".join(f"{path}: {hindrances[path]}" for path in wanted)
+        raise StageError(f"{model}: no way to export it: {told}", hint="`mlx-sentis families` lists what has a wrapper")
+    unneeded = "not asked for" if asked != "auto" else "not needed"
+    others = {path: why or unneeded for path, why in hindrances.items() if path != taken}
+    reason = f"{model_type} has one here: each distinct layer traced once, tuned weights fit the same graph"
+    return Route(taken, reason if taken == WRAPPER else f"{versions()}, checked against torch", others)
+
+
+def _no_wrapper(model_type: str) -> str:
+    """Return why there is no wrapper for an architecture; empty where there is."""
+    known = [row["architecture"] for row in families.table() if "export" in row["stages"]]
+    if model_type in known:
+        return ""
+    return f"none for {model_type}" if model_type else "none for a directory without model_type"
+
+
+def no_optimum() -> str:
+    """Return why optimum-onnx cannot be used here; empty where it can."""
+    for package in PACKAGES:
+        try:
+            importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            return f"{package} is not installed (pip install optimum optimum-onnx)"
+    return "; ".join(_unmet(package) for package in PACKAGES if _unmet(package))
+
+
+def _unmet(package: str) -> str:
+    """Return what of a package's requirements the environment does not meet, empty for none."""
+    from packaging.requirements import Requirement
+
+    for text in importlib.metadata.requires(package) or ():
+        wanted = Requirement(text)
+        if wanted.name != "transformers" or (wanted.marker is not None and not wanted.marker.evaluate({"extra": ""})):
+            continue
+        here = importlib.metadata.version("transformers")
+        if not wanted.specifier.contains(here, prereleases=True):
+            version = importlib.metadata.version(package)
+            return f"{package} {version} wants transformers {wanted.specifier}, here is {here}"
+    return ""
+
+
+def versions() -> str:
+    """Return the two packages with their versions."""
+    return ", ".join(f"{package} {importlib.metadata.version(package)}" for package in PACKAGES)
