@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from mlx_sentis.blas import for_children
-from weights_bridge.errors import BudgetMissedError, StageError
+from weights_bridge.errors import BudgetMissedError, StageError, not_installed
 
 NO_BARS = {"TQDM_DISABLE": "1"}  # any value disables, "0" too: stages that show bars must not have it
 ERRORS = {error.exit_code: error for error in (StageError, BudgetMissedError)}
-FRAMEWORKS = ("mlx", "mlx_lm", "torch", "transformers", "onnx", "onnxruntime")
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -66,10 +65,7 @@ def main(module: str, request_file: str) -> int:
     except StageError as error:
         return _say(error)
     except ModuleNotFoundError as error:
-        if (name := (error.name or "").partition(".")[0]) not in FRAMEWORKS:
-            raise
-        hint = "`pip install mlx-sentis` brings it; only adapters and model directories are written without it"
-        return _say(StageError(f"{name} is not installed here", hint=hint))
+        return _say(not_installed(error))
     return 0
 
 

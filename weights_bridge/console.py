@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TextIO
 
 import click
 
-from weights_bridge.errors import InterruptedCommandError, StageError, shown
+from weights_bridge.errors import InterruptedCommandError, StageError, not_installed, shown
 
 ANSWERED = "mlx_sentis.answered"  # a command that fails under --json before it answered gives an error document
 
@@ -84,6 +84,8 @@ class StageCommand(click.Command):
             return super().invoke(ctx)
         except StageError as error:
             self._fail(ctx, error)
+        except ModuleNotFoundError as error:
+            self._fail(ctx, not_installed(error))
         except click.UsageError as error:
             if ctx.params.get("as_json"):
                 _fail_in_json(error.format_message(), "see --help", error.exit_code)

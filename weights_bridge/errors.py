@@ -61,6 +61,22 @@ def shown(text: str) -> str:
     )
 
 
+FRAMEWORKS = ("mlx", "mlx_lm", "torch", "transformers", "tokenizers", "jinja2", "onnx", "onnxruntime")
+
+
+def not_installed(error: ModuleNotFoundError) -> StageError:
+    """Return the error for a framework that is not there: adapters and model directories are written without any.
+
+    Raises:
+        ModuleNotFoundError: what is missing is no framework but a module of ours, which is a bug.
+    """
+    name = (error.name or "").partition(".")[0]
+    if name not in FRAMEWORKS:
+        raise error
+    hint = "`pip install mlx-sentis` brings it; only adapters and model directories are written without it"
+    return StageError(f"{name} is not installed here", hint=hint)
+
+
 def counted(number: int, noun: str) -> str:
     """Return `1 row` or `3 rows`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -29,6 +29,10 @@ def say(output: Output, word: str) -> None:
         raise StageError("\x1b[2Jname\r\x07 ñ東: not a tensor\n  of ours")
     if word == "odd":
         raise click.UsageError("give an even word")
+    if word == "lack":
+        raise ModuleNotFoundError("No module named 'mlx.core'", name="mlx.core")
+    if word == "lack ours":
+        raise ModuleNotFoundError("No module named 'parity.typo'", name="parity.typo")
     if word == "bug":
         raise RuntimeError("a bug")
     if word == "ctrl-c":
@@ -93,6 +97,12 @@ def test_wrong_use_under_json_is_a_document_too() -> None:
 def test_what_a_file_calls_itself_cannot_steer_the_terminal() -> None:
     result = run("-q", "steer")
     assert result.stderr == "error: \\x1b[2Jname\\r\\x07 ñ東: not a tensor\n  of ours\n"
+
+
+def test_a_framework_that_is_not_installed_is_one_line_and_a_missing_module_of_ours_a_bug() -> None:
+    result = run("-q", "lack")
+    assert (result.exit_code, result.stderr.splitlines()[0]) == (1, "error: mlx is not installed here")
+    assert isinstance(run("lack ours").exception, ModuleNotFoundError)
 
 
 def test_a_bug_keeps_its_traceback() -> None:
