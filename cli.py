@@ -34,6 +34,7 @@ COMMANDS = {
     "validate": ("parity.validate_commands:validate", "Render the tuned model on three kinds of prompts, unjudged."),
     "unity": ("converters.unity.commands:unity", "Write a folder for Unity: model, C#, tests, harness."),
     "case": ("parity.case_commands:case", "Write a run's findings as a case file, each number with its record."),
+    "probes": ("parity.probe_commands:probes", "Say what a measured version of Sentis does otherwise."),
     "bench": ("benchmarks.commands:bench", "Benchmarks, and a run against its budgets."),
     "run": ("parity.run_commands:run", "All stages in order; without a file, the embedded demo."),
 }

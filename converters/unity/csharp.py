@@ -27,6 +27,20 @@ KEYWORDS = frozenset(
         "try typeof uint ulong unchecked unsafe ushort using virtual void volatile while",
     )
 )
+# types that the kit's sources use: a part of the namespace of one of these names would hide it from them
+HIDDEN_BY_A_NAMESPACE = frozenset(
+    re.findall(
+        r"\w+",
+        "Action Application ArgumentException ArgumentNullException ArgumentOutOfRangeException Array Assert "
+        "AssetDatabase BackendType BitConverter Buffer CallerFilePath ComputeTensorData Convert CultureInfo DataType "
+        "DateTime Debug Dictionary Directory EditorApplication Encoding Environment EqualityComparer Exception File "
+        "FileStream FileUtil FormatException FormattableString Func GraphicsDeviceType HuggingFaceParser IComparer "
+        "IDisposable IEnumerable IReadOnlyDictionary IReadOnlyList ITokenizer ImportAssetOptions "
+        "InvalidOperationException KeyValuePair List LogType Math Mathf Model ModelAsset ModelLoader NativeArray "
+        "NumberStyles OneTimeSetUp PackageInfo Path SHA256 Stopwatch StringBuilder StringComparer StringComparison "
+        "SystemInfo Tensor TensorShape Test TestFixture UTF8Encoding Worker",
+    )
+)
 
 
 def require_namespace(name: str) -> None:
@@ -42,6 +56,9 @@ def require_namespace(name: str) -> None:
         raise UsedWronglyError(
             f"--namespace {name!r}: {', '.join(taken)} is a word of C# itself", hint="choose another"
         )
+    if hidden := sorted(HIDDEN_BY_A_NAMESPACE.intersection(name.split("."))):
+        hint = "choose another name for that part"
+        raise UsedWronglyError(f"--namespace {name!r}: it would hide the type {', '.join(hidden)}", hint=hint)
 
 
 def text(value: str | None, indent: str = "") -> str:
