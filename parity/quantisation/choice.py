@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from parity.eval_words import words_of
 from parity.quantisation.preview import FULL, Kind
 
 TITLES = {FULL: "fp32", "float16": "Float16", "uint8": "Uint8"}
@@ -81,7 +82,7 @@ def _refused(one: Kind) -> str:
     if bad:
         return f"{bad[0].tensor}: {bad[0].reason} {bad[0].detail}".strip()
     if one.regressed:
-        return f"the task gets worse: {', '.join(axis.replace('_', ' ') for axis in one.regressed)}"
+        return f"the task gets worse: {', '.join(map(words_of, one.regressed))}"
     return ""
 
 
@@ -96,5 +97,5 @@ def _cost(one: Kind) -> str:
         return f"{numbers}; the task was not asked"
     answers = len(one.task["rows"])
     told = f"{one.changed} of {answers} answers change"
-    worse = one.regressed
-    return f"{numbers}, {told}, " + (f"worse: {', '.join(worse)}" if worse else "no axis gets worse")
+    worse = ", ".join(map(words_of, one.regressed))
+    return f"{numbers}, {told}, " + (f"worse: {worse}" if worse else "no axis gets worse")

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from weights_bridge.compare import Array
 from weights_bridge.errors import StageError, counted
 
 Say = Callable[[str], None]
+INNER = 6  # tensors to look into a graph by, at the first go
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,9 @@ def _steps_b(triple: Triple, asked: Asked, context: Context, rows: list[Row], bu
         steps += cause_steps(found, facts(asked.sentis), asked.onnx)
     what = "tell the path from the stack: a variant that takes the tensor before it as its input"
     tensor = parting.before if parting is not None and parting.before else "TENSOR"
-    steps.append(Step("3", what, "", f"mlx-sentis graph extract {asked.onnx} --from {tensor} --out part.onnx"))
+    steps.append(
+        Step("3", what, "", f"mlx-sentis graph extract {asked.onnx} --from {shlex.quote(tensor)} --out part.onnx")
+    )
     return [*steps, _base_b(context, inputs, asked, row, budget_b_db)]
 
 
@@ -134,8 +138,20 @@ def _first_difference(triple: Triple, asked: Asked, row: Row, parting: Divergenc
     if parting is not None:
         source = "predicted" if triple.facts["source"] == "predicted" else "by the emulator, which misses as well"
         return Step("2", "first difference", f"{source}: {parting}")
-    command = f"mlx-sentis graph extract {asked.onnx} --to TENSOR --out probe.onnx"
-    return Step("2", "first difference", f"{output}; {why}", command)
+    to = "".join(f" --to {shlex.quote(name)}" for name in _inner(asked.onnx))
+    command = f"mlx-sentis graph extract {asked.onnx}{to} --out probe.onnx"
+    return Step("2", "first difference", f"{output}; {why}; run inner tensors in Unity as outputs", command)
+
+
+def _inner(onnx: Path) -> list[str]:
+    """Return a few tensors, evenly spaced over the graph, that Unity could put out."""
+    from converters.onnx_file import read_skeleton
+
+    graph = read_skeleton(onnx).model.graph
+    outputs = {value.name for value in graph.output}
+    made = [node.output[0] for node in graph.node if node.output and node.op_type != "Constant"]
+    inner = [name for name in made if name and name not in outputs]
+    return [inner[(2 * k + 1) * len(inner) // (2 * INNER)] for k in range(INNER)] if len(inner) > INNER else inner
 
 
 def _first_output(row: Row) -> str:

@@ -69,7 +69,8 @@ def _strip(axes: Any, y: int, row: Row, low: float, high: float) -> None:
     elif worst.reason == "exact":
         axes.text(high, y, "exact", ha="right", va="center", color=colour, fontsize=9.5)
     else:
-        axes.text(low + 1, y, f"{row.verdict}: {worst.reason}"[:60], ha="left", va="center", color=INK, fontsize=9.5)
+        said = worst.detail if worst.reason == row.verdict else worst.reason
+        axes.text(low + 1, y, f"{row.verdict}: {said}"[:60], ha="left", va="center", color=INK, fontsize=9.5)
 
 
 def _labels(axes: Any, shown: Sequence[Row], low: float, high: float) -> None:
@@ -101,6 +102,8 @@ def _legend(axes: Any, shown: Sequence[Row]) -> None:
         Line2D([], [], marker="o", linestyle="", markerfacecolor=marks[kind], markeredgecolor=INK, label=f"{kind}")
         for kind in sorted(kinds)
     ]
+    if any(row.verdict == "FAIL" and row.worst.psnr_db is not None for row in shown):
+        handles.append(Line2D([], [], color=INK, marker="X", linestyle="", label="below its budget"))
     handles.append(Line2D([], [], color=INK, linewidth=1.6, marker="|", linestyle="", markersize=12, label="budget"))
     place = {"loc": "upper left", "bbox_to_anchor": (0, -0.9 / axes.figure.get_size_inches()[1] * 1.2)}
     axes.legend(handles=handles, **place, ncols=3, frameon=False, fontsize=9, labelcolor=INK)

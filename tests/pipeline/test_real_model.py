@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from exports import read_export
+from helpers import call
 from unity_engine import Engine
 from unity_kit import Built, build_kit, build_stubs, require_mono
 
@@ -113,6 +114,23 @@ def test_smollm2s_fixtures_go_through_the_harness(smollm2_run: Path, smollm2_kit
         for entry in run["outputs"]:
             found = np.fromfile(project / "dump" / entry["file"], np.float32).reshape(entry["shape"])
             assert psnr_db(outputs[entry["name"]], found) > 100, entry["name"]
+    done = call("parity", smollm2_run, "--edge", "ab", "--sentis-dump", project / "dump", "--json", "-q")
+    assert done.exit_code == 0, done.stderr
+    document = json.loads(done.stdout)
+    sides = {row["sentis"].partition(" (")[0] for row in document["rows"] if row["edge"] != "A"}
+    assert sides == {"measured"} and document["emulator"]["findings"] == []
+
+
+@pytest.mark.slow
+def test_smollm2s_float16_weights_change_no_answer_and_uint8_is_the_coarser_one(smollm2_run: Path) -> None:
+    done = call("quantise", smollm2_run, "--rows", 12, "--json", "-q")
+    document = json.loads(done.stdout)
+    half, eighth = document["kinds"]["float16"], document["kinds"]["uint8"]
+    assert document["chosen"]["by_layer"] == {"Gather": 1, "MatMul": 210, "MatMul2D": 1}
+    assert half["worst"]["psnr_db"] > 60 and 20 < eighth["worst"]["psnr_db"] < 50
+    assert half["changed"] == 0 and half["regressed"] == []
+    assert document["fp32_bytes"] / half["stored_bytes"] == pytest.approx(2, rel=1e-3)
+    assert document["fp32_bytes"] / eighth["stored_bytes"] == pytest.approx(4, rel=1e-2)
 
 
 @pytest.mark.slow

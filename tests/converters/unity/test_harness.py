@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from helpers import edit_json
+from helpers import call, edit_json
 from unity_engine import Engine, sentis_typed
 
 from converters.ort_session import open_session
@@ -106,6 +107,17 @@ def test_a_dump_holds_what_the_runtime_computed_of_every_fixture(
         for name, wanted in zip(names, session.run(names, inputs), strict=True):
             assert np.allclose(outputs[name], wanted, rtol=0, atol=1e-5), name  # another number of threads
             assert outputs[name].dtype == np.float32
+
+
+def test_what_the_harness_wrote_is_what_parity_reads(dump: Callable[..., Dumped], finished: RunFolder) -> None:
+    found = dump(STUB_GRAPHICS="1")
+    done = call("parity", finished.root, "--edge", "ab", "--sentis-dump", found.folder, "--json", "-q")
+    document = json.loads(done.stdout)
+    told = {row["sentis"] for row in document["rows"] if row["edge"] == "B"}
+    day = found.document["date"]
+    assert told == {f"measured (2.6.1, CPU, {day})", f"measured (2.6.1, GPUCompute, {day})"}
+    assert {row["verdict"] for row in document["rows"] if row["edge"] == "B"} == {"pass"}
+    assert document["emulator"]["compared"] > 0 and document["emulator"]["findings"] == []
 
 
 def test_a_graphics_device_brings_a_second_backend(dump: Callable[..., Dumped]) -> None:

@@ -101,6 +101,22 @@ def test_a_measured_miss_that_is_not_predicted_says_which_outputs_miss_and_how_t
     assert numbers(document) == [*ORDER, "3", "4"]
 
 
+def test_the_command_that_writes_inner_tensors_as_outputs_works(case: Callable[..., Case]) -> None:
+    from triple_cases import ort
+
+    text = """<ir_version: 10, opset_import: ["": 18]>
+    long (float[3] x) => (float[3] y) { a = Abs(x) b = Exp(a) c = Neg(b) d = Abs(c) e = Sqrt(d) f = Neg(e) g = Exp(f)
+        h = Neg(g) y = Abs(h) }"""
+    one = case(text, {"x": np.asarray([1, 2, 3], np.float32)})
+    dump = one.dump({"y": ort(one.model, one.inputs)["y"] + np.float32(1)})
+    document = one.asked("--sentis-dump", dump, code=3)
+    command = next(step["command"] for step in document["steps"] if step["number"] == "2")
+    words = shlex.split(command.replace("probe.onnx", str(one.folder / "probe.onnx")))[1:]
+    assert words.count("--to") == 6
+    assert call(*words).exit_code == 0
+    assert len(onnx.load(one.folder / "probe.onnx").graph.output) == 6
+
+
 def test_nothing_is_looked_for_where_every_edge_holds(linear: Case) -> None:
     assert linear.asked()["steps"] == []
 
