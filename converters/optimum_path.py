@@ -43,7 +43,8 @@ def export_with_optimum(model: Path, out: Path, opset: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            main_export(str(model), output=folder, opset=opset, no_post_process=True, do_validation=False)
+            given = {"task": _task(model), "opset": opset, "no_post_process": True, "do_validation": False}
+            main_export(str(model), output=folder, **given)
         except Exception as error:  # whatever the exporters below it raise
             first = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise StageError(f"{model}: optimum-onnx cannot export it: {first}") from None
@@ -62,6 +63,12 @@ def export_with_optimum(model: Path, out: Path, opset: int) -> dict[str, Any]:
     exact = level == float("inf")
     figures = {"model": str(out), "bytes": out.stat().st_size, "opset": written, "checked": name}
     return figures | {"psnr_db": None if exact else round(level, 1)}
+
+
+def _task(model: Path) -> str:
+    """Return optimum's word for what a directory is; it cannot find that by itself without the hub."""
+    classes = read_json(model / "config.json").get("architectures") or [""]
+    return "text-generation-with-past" if str(classes[0]).endswith("ForCausalLM") else "feature-extraction"
 
 
 def _checked(model: Path, out: Path) -> tuple[str, float]:

@@ -77,7 +77,7 @@ def tokens() -> Inputs:
 def listened() -> Inputs:
     """A frame of 64 + 512 samples of a chord, and a state at rest."""
     t = np.arange(576) / 16000
-    sound = sum(np.sin(2 * np.pi * f * t) for f in (220, 277, 330)) / 6
+    sound = np.sum([np.sin(2 * np.pi * f * t) for f in (220, 277, 330)], axis=0) / 6
     return {"input": sound[None].astype(np.float32), "state": np.zeros((2, 1, 128), np.float32)}
 
 
@@ -136,7 +136,13 @@ def tried(case: Case, models: Path, work: Path) -> dict[str, Any]:
     row["reasons"] = sorted({f"{one['id']}: {one['why']}" for one in report["explained"]})[:4]
     row["nodes"] = [sum(report["operators"][side].values()) for side in ("before", "after")]
     mended = set(changed) - {"drop_metadata"}
-    row["verdict"] = "fixed in part" if blocking else "fixed" if blocked or (mended and before != after) else "clean"
+    row["verdict"] = (
+        ("fixed in part" if mended else "refused")
+        if blocking
+        else "fixed"
+        if blocked or (mended and before != after)
+        else "clean"
+    )
     return row
 
 
