@@ -1,9 +1,9 @@
-"""MatMulNBits of ONNX Runtime as a product with float weights.
+"""MatMulNBits and GatherBlockQuantized of ONNX Runtime as a product with, or a Gather from, float weights.
 
 Why: Sentis imports no weights in blocks of 4 or 8 bits; it quantises weights itself, after import. Layout, from ONNX
 Runtime's operator definition: B [N, blocks, block · bits / 8] with the low bits first, a scale for each block, a zero
-point packed the same way or 2^(bits − 1). Does not fire on reordered groups, on weights that are no constants, and on
-others than 4 and 8 bits.
+point packed the same way or 2^(bits − 1); of a table every row alike. Does not fire on reordered groups, on weights
+that are no constants, on others than 4 and 8 bits, and on tables whose blocks go down the columns.
 """
 
 from __future__ import annotations
@@ -11,11 +11,35 @@ from __future__ import annotations
 import numpy as np
 
 from converters.passes.emit import Emit, Refusal
+from converters.passes.quantised_forms import dequantised_array
 from converters.passes.rewrite import node_pass
 from converters.scan.view import Place
 
 
 def write(place: Place, emit: Emit) -> None:
+    """Write the float operator with the weights that the blocks stand for."""
+    (_table if place.node.op_type == "GatherBlockQuantized" else _product)(place, emit)
+
+
+def _table(place: Place, emit: Emit) -> None:
+    """Write a Gather from a table that is whole."""
+    given, packed, scales = place.attributes, place.value(0), place.value(2)
+    zero = place.value(3) if place.name(3) else None
+    bits, block = int(given.get("bits", 4)), int(given.get("block_size", 128))
+    axis = int(given.get("quantize_axis", 1))
+    if packed is None or scales is None or (place.name(3) and zero is None) or packed.ndim != 2:
+        raise Refusal("its table is no constant of rank 2")
+    if bits not in (4, 8) or axis not in (1, -1) or int(given.get("gather_axis", 0)) != 0:
+        raise Refusal("not rows of 4 or 8 bits in blocks along the row")
+    if packed.dtype == np.uint8:
+        shift = np.full(scales.shape, 2 ** (bits - 1), np.uint8)
+        zero = shift if zero is None else unpacked(zero, bits)[:, : scales.shape[1]]
+        packed = unpacked(packed, bits)
+    wide = dequantised_array(packed, scales, zero, 1, block)
+    emit("Gather", emit.array(wide), place.name(1), to=place.node.output[0], axis=0)
+
+
+def _product(place: Place, emit: Emit) -> None:
     """Write MatMul, and Add where there is a bias."""
     weights = _weights(place).astype(emit.dtype(place.name(0)))
     bias, to = place.name(5), place.node.output[0]
@@ -56,5 +80,6 @@ def unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
 
 PASS = node_pass(
     "dequantise_blocks", "Sentis imports no weights in blocks of few bits", write,
-    operators=["com.microsoft::MatMulNBits"], grows="float weights take eight times the bytes of 4-bit ones",
+    operators=["com.microsoft::MatMulNBits", "com.microsoft::GatherBlockQuantized"],
+    grows="float weights take eight times the bytes of 4-bit ones",
 )  # fmt: skip
