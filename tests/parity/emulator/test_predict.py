@@ -100,3 +100,9 @@ def test_a_scalar_input_stays_of_rank_0(made: Made) -> None:
     model = made([node("Shape", ["x"], ["y"]), node("Identity", ["x"], ["z"])], {"x": (1, [])}, ["y", "z"])
     found = predict(model, {"x": np.array(3, np.float32)})
     assert found.outputs["y"].shape == (0,) and found.outputs["z"].shape == ()
+
+
+def test_a_negative_index_counts_from_the_end_and_one_before_the_start_is_not_predicted(one: One) -> None:
+    x = np.arange(3, dtype=np.float32)
+    assert one("Gather", x, np.array([-3], np.int64)).outputs["y"][0] == 0
+    assert one("Gather", x, np.array([-4], np.int64)).verdict == "not predicted"
