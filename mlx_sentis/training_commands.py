@@ -17,7 +17,7 @@ import click
 from mlx_sentis.launch import backend_of
 from weights_bridge.console import Output, command
 from weights_bridge.errors import BudgetMissedError, StageError, all_at_once
-from weights_bridge.files import read_json
+from weights_bridge.files import read_object
 from weights_bridge.lock import one_at_a_time
 from weights_bridge.run_folder import RunFolder
 from weights_bridge.settings import Resolved, Settings, resolve
@@ -137,7 +137,7 @@ def run_to_train(
     run = RunFolder(place)
     bring_data(run, data, must_be_same=resume)
     take_data_settings(run, settings, from_run=from_run)
-    recipe = read_json(run.path("recipe.json"))
+    recipe = read_object(run.path("recipe.json"), "model.name", "model.path")
     if model is not None and model not in (recipe["model"]["name"], recipe["model"]["path"]):
         hint = "prepare the data for the model you train"
         raise StageError(f"--model {model}: the data was prepared for {recipe['model']['name']}", hint=hint)

@@ -181,6 +181,31 @@ def read_json(path: Path) -> Any:
         raise StageError(f"{path}: not read: {why}", hint=WRITTEN_BY.get(path.name, "mend the file again")) from None
 
 
+def read_object(path: Path, *keys: str) -> dict[str, Any]:
+    """Read a JSON object that one of our own stages wrote.
+
+    Args:
+        path: the file.
+        keys: what it must have; `model.path` lies in an object `model`.
+
+    Raises:
+        StageError: missing, not JSON, no object, or without a key; all keys at once.
+    """
+    document, hint = read_json(path), WRITTEN_BY.get(path.name, "run the stage that writes it again")
+    if not isinstance(document, dict):
+        raise StageError(f"{path}: found {type(document).__name__}, wanted an object", hint=hint)
+    lacking = []
+    for key in keys:
+        inner: Any = document
+        for name in key.split("."):
+            inner = inner.get(name) if isinstance(inner, dict) else None
+        if inner is None:
+            lacking.append(key)
+    if lacking:
+        raise StageError(f"{path}: lacks {', '.join(lacking)}", hint=hint)
+    return document
+
+
 def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> None:
     """Write one JSON object per line, whole or not at all."""
     write_text(path, "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows))
@@ -195,6 +220,8 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
         raise StageError(f"{path}: no such file", hint="run `mlx-sentis prepare` first") from None
     except UnicodeDecodeError as error:
         raise StageError(f"{path}: not UTF-8 text (byte {error.start})", hint="prepare the data again") from None
+    except OSError as error:
+        raise StageError(f"{path}: not read: {error.strerror}", hint="prepare the data again") from None
     rows = []
     for number, line in enumerate(lines, 1):
         try:

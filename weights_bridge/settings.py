@@ -219,6 +219,8 @@ def _read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise StageError(f"{path}: no such file", hint="give an existing TOML file") from None
+    except OSError as error:
+        raise StageError(f"{path}: cannot be read: {error.strerror}", hint="give a TOML file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise StageError(f"{path}: not TOML: {error}", hint="see config.toml in any run folder for the form") from None
 

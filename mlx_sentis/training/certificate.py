@@ -27,11 +27,11 @@ from mlx_sentis.blas import for_children
 from mlx_sentis.training.after_kill import PROOF
 from mlx_sentis.training.certificate_child import REFUSED
 from mlx_sentis.training.checkpoints import STATE, STATE_ARRAYS
-from mlx_sentis.training.plan import plan_updates, require_trainable
+from mlx_sentis.training.plan import plan_updates, read_prepared, require_trainable
 from mlx_sentis.training.resume import last_state
 from mlx_sentis.watch.log import read_log
 from weights_bridge.errors import StageError
-from weights_bridge.files import read_json, read_jsonl, write_json
+from weights_bridge.files import read_json, write_json
 from weights_bridge.run_folder import RunFolder
 from weights_bridge.settings import Resolved, Settings
 
@@ -130,7 +130,7 @@ def prove_resume(
     Raises:
         StageError: too few updates to kill anything, or a process failed by itself.
     """
-    train, valid = (read_jsonl(run.path("data", f"{split}.jsonl")) for split in ("train", "valid"))
+    train, valid = (read_prepared(run.path("data", f"{split}.jsonl")) for split in ("train", "valid"))
     require_trainable(train, settings.train, valid)
     places = list(
         islice((e for e in range(settings.train.epochs) for _ in plan_updates(train, settings.train, e)), updates)

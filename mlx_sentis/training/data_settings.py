@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from weights_bridge.errors import StageError, UsedWronglyError, all_at_once
-from weights_bridge.files import read_json
+from weights_bridge.files import read_object
 from weights_bridge.run_folder import RunFolder
 from weights_bridge.settings import DataSettings, Resolved
 
@@ -15,8 +15,8 @@ DEFAULTS = DataSettings()
 
 def prepared_with(run: RunFolder) -> dict[str, Any]:
     """Return the settings of `data` that a run's own files record, name to value."""
-    contract, path = read_json(run.path("prompt_contract.json")), run.path("data", "dataset.json")
-    dataset = read_json(path) if path.is_file() else {}
+    contract, path = read_object(run.path("prompt_contract.json")), run.path("data", "dataset.json")
+    dataset = read_object(path) if path.is_file() else {}
     window, near = dataset.get("window", {}), dataset.get("near_duplicates", {})
     found = {
         "train_turns": contract.get("train_turns", "all"),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from mlx_sentis.training.batches import plan_epoch, require_batch
 from mlx_sentis.training.segments import read_tokens
-from weights_bridge.errors import StageError, counted
+from weights_bridge.errors import StageError, all_at_once, counted
+from weights_bridge.files import read_jsonl
 from weights_bridge.settings import TrainSettings
 
 Rows = list[dict[str, Any]]
@@ -39,6 +41,30 @@ class Trained:
     updates: int
     estimate_gib: float
     peak_gib: float
+
+
+def read_prepared(path: Path) -> Rows:
+    """Read a split that `prepare` wrote.
+
+    Raises:
+        StageError: a line is no prepared row; all at once.
+    """
+    rows = read_jsonl(path)
+    if faults := [f"line {number}" for number, row in enumerate(rows, 1) if not _is_row(row)]:
+        hint = "restore the file, or prepare the data again"
+        raise all_at_once(f"{path}: not a prepared row, with id, ids and trained:", faults, hint=hint)
+    return rows
+
+
+def _is_row(row: Any) -> bool:
+    if not (isinstance(row, dict) and isinstance(row.get("id"), str)):
+        return False
+    ids, trained = row.get("ids"), row.get("trained")
+    if not (isinstance(ids, list) and ids and all(type(one) is int and one >= 0 for one in ids)):
+        return False
+    return isinstance(trained, list) and all(
+        isinstance(span, list) and len(span) == 2 and all(type(at) is int for at in span) for span in trained
+    )
 
 
 def require_trainable(rows: Rows, settings: TrainSettings, valid: Rows | None = None) -> None:

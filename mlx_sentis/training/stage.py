@@ -15,7 +15,7 @@ from mlx_sentis.training.after_kill import clear_up, log_set_aside
 from mlx_sentis.training.checkpoints import STATE
 from mlx_sentis.training.definitions import load_causal_lm
 from mlx_sentis.training.idle_settings import require_agreeing, without_effect
-from mlx_sentis.training.plan import require_shares, require_trainable
+from mlx_sentis.training.plan import read_prepared, require_shares, require_trainable
 from mlx_sentis.training.ranks import ALONE, Ranks
 from mlx_sentis.training.resume import (
     SavedState,
@@ -25,11 +25,13 @@ from mlx_sentis.training.resume import (
     require_state,
 )
 from weights_bridge.errors import StageError, all_at_once, counted
-from weights_bridge.files import folder_written_whole, read_json, read_jsonl, sha256_of, sha256_of_text
+from weights_bridge.files import folder_written_whole, read_object, sha256_of, sha256_of_text
 from weights_bridge.lock import one_at_a_time
 from weights_bridge.model_folder import open_model_folder
 from weights_bridge.run_folder import RunFolder, versions
 from weights_bridge.settings import Settings
+
+READ_OF_RECIPE = ("model.path", "model.name", "pad_id", "stop_ids", "template.source")
 
 
 def train_run(
@@ -64,8 +66,8 @@ def train_run(
         with ranks.together():
             opened.enter_context(one_at_a_time(run.root, "another training"))
             clear_up(run)
-            recipe = read_json(run.path("recipe.json"))
-            train, valid = (read_jsonl(run.path("data", f"{split}.jsonl")) for split in ("train", "valid"))
+            recipe = read_object(run.path("recipe.json"), *READ_OF_RECIPE)
+            train, valid = (read_prepared(run.path("data", f"{split}.jsonl")) for split in ("train", "valid"))
             require_agreeing(settings)
             require_trainable(train, settings.train, valid)
             require_shares(train, settings.train, ranks.size)
@@ -264,7 +266,7 @@ def require_contract(
     from mlx_sentis.prepare.stage import tokenizer_of
     from mlx_sentis.recipe import make_recipe
 
-    folder, contract = Path(recipe["model"]["path"]), read_json(run.path("prompt_contract.json"))
+    folder, contract = Path(recipe["model"]["path"]), read_object(run.path("prompt_contract.json"))
     given = recipe["template"]["source"] == "--template"
     now = make_recipe(folder, template=Path(recipe["template"]["file"]) if given else None)
     tokenizer = tokenizer_of(folder, recipe)
@@ -327,7 +329,7 @@ def differing_files(data: Path, parts: Sequence[str]) -> list[str]:
     """
     found = {one.where: one.detail or one.reason for one in RunFolder(data).altered([data / name for name in parts])}
     dataset = data / "data" / "dataset.json"
-    for split in (read_json(dataset).get("splits", {}) if dataset.is_file() else {}).values():
+    for split in (read_object(dataset, "splits")["splits"] if dataset.is_file() else {}).values():
         name = f"data/{split['file']}"
         if (digest := _digest(data / name)) != split["sha256"]:
             what = f"sha256 found {digest[:12]}…" if digest else "recorded, not there"

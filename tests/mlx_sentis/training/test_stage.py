@@ -407,6 +407,41 @@ def test_a_mask_that_is_shifted_in_the_last_row_is_not_trained(run: Path, split:
     assert not (run / "checkpoints").exists()
 
 
+@pytest.mark.parametrize("has_manifest", [True, False])
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("recipe.json", "[1]", r"recipe\.json: found list, wanted an object"),
+        ("recipe.json", "{}", r"recipe\.json: lacks model\.name, model\.path"),
+        ("recipe.json", '{"model": 3}', r"recipe\.json: lacks model\.name, model\.path"),
+        ("prompt_contract.json", "[]", r"prompt_contract\.json: found list, wanted an object"),
+        ("data/dataset.json", "[]", r"dataset\.json: found list, wanted an object"),
+        ("data/train.jsonl", "[1]\n", r"train\.jsonl: not a prepared row, with id, ids and trained:\n  line 1"),
+        ("data/train.jsonl", "{}\n{}\n", r"line 1\n  line 2"),
+        ("data/valid.jsonl", '{"id": "a", "ids": [], "trained": []}\n', r"valid\.jsonl: not a prepared row"),
+        ("data/valid.jsonl", '{"id": "a", "ids": [1, -2], "trained": [[0, 1]]}\n', r"valid\.jsonl: not a prepared row"),
+        ("data/train.jsonl", '{"id": "a", "ids": [1, 2], "trained": [1]}\n', r"train\.jsonl: not a prepared row"),
+    ],
+)
+def test_a_file_of_another_shape_is_refused_in_words(
+    run: Path, name: str, content: str, words: str, has_manifest: bool
+) -> None:
+    (run / name).write_text(content)
+    if not has_manifest:
+        (run / "manifest.json").unlink()
+    refused(train(run), words)
+
+
+@pytest.mark.parametrize("name", ["recipe.json", "data/train.jsonl", "config.toml"])
+def test_a_folder_where_a_file_should_be_is_refused_in_words(run: Path, name: str) -> None:
+    if name == "config.toml":
+        refused(train(run, "--config", run), "cannot be read: Is a directory")
+        return
+    (run / name).unlink()
+    (run / name).mkdir()
+    refused(train(run), f"{name}: not read: Is a directory")
+
+
 def test_a_text_that_was_changed_with_its_ids_is_found_where_it_is_rendered_again(run: Path) -> None:
     def reword(row: dict[str, Any]) -> None:
         row["messages"][-1]["content"] = "The gate is shut."
