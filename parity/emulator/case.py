@@ -51,7 +51,7 @@ def case_of(
     scanned = skeleton if given is None else with_inputs(skeleton, given, values=True)
     findings = sorted(skeleton_findings(scanned, path, known), key=lambda one: SEVERITIES.index(one.severity))
     graph = skeleton.model.graph
-    case = Case(*fatal(findings, graph), deviations=as_deviations(findings, graph, known))
+    case = Case(*fatal(findings), deviations=as_deviations(findings, graph, known))
     case.notes = [f"may happen: {one.id} at {one.node!r}: {one.what}" for one in findings if one.severity == "warning"]
     case.open = any(is_open(one, known) for one in findings)
     if case.verdict:

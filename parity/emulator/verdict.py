@@ -17,19 +17,20 @@ UNKNOWN = {  # errors that say that results cannot be predicted, not that the im
     "OPSET.WINDOW",
     "SUBGRAPH.IGNORED",
 }
-READ_ALL_THE_SAME = {"EXTERNAL.SHORT"}  # what is missing is read as zeros, as the emulator does
+IMPORTED_ALL_THE_SAME = {
+    "EXTERNAL.SHORT",  # what is missing is read as zeros
+    "GRAPH.OUTPUT",  # an output that nothing makes is dropped with a warning
+}
 DECIDED_BY_NUMBERS = {  # the form of the operator tells whether they happened
     "TOPK.SMALLEST_NEGATIVE",
     "ROIALIGN.MAX_NEG",
     "POW.INT",
 }
-DROPPED = {"DROPOUT.MASK", "MAXPOOL.INDICES", "LAYERNORM.EXTRA_OUTPUTS", "BATCHNORM.TRAINING_OUTPUTS", "GRAPH.OUTPUT"}
 
 
-def fatal(findings: Sequence[Finding], graph: onnx.GraphProto) -> tuple[str, str]:
+def fatal(findings: Sequence[Finding]) -> tuple[str, str]:
     """Return verdict and reason that errors among the findings decide; empty where none does."""
-    errors = [one for one in findings if one.severity == "error" and one.id not in READ_ALL_THE_SAME]
-    errors = [one for one in errors if not (one.id in DROPPED and not _inside_reads(one, graph))]
+    errors = [one for one in findings if one.severity == "error" and one.id not in IMPORTED_ALL_THE_SAME]
     fails = [one for one in errors if one.id not in UNKNOWN]
     chosen = fails or errors
     if not chosen:
@@ -38,15 +39,6 @@ def fatal(findings: Sequence[Finding], graph: onnx.GraphProto) -> tuple[str, str
     return (
         "import fails" if fails else "not predicted"
     ), f"{chosen[0].id} at {chosen[0].node!r}: {chosen[0].what}{more}"
-
-
-def _inside_reads(finding: Finding, graph: onnx.GraphProto) -> bool:
-    """Tell whether a node reads an output that is never made; where only the caller would, it is dropped."""
-    from converters.scan.graphs import names_read
-    from converters.scan.operators import label_of
-
-    never = {name for node in graph.node if label_of(node) == finding.node for name in node.output[1:] if name}
-    return any(name in never for node in graph.node for name in names_read(node))
 
 
 def as_deviations(findings: Sequence[Finding], graph: onnx.GraphProto, known: Facts) -> list[Deviation]:

@@ -210,6 +210,20 @@ def test_integers_move_between_depth_and_space_as_floats_do(one: One, op: str, g
     np.testing.assert_array_equal(found, floats.astype(np.int32) + 2**25)
 
 
+def test_an_unknown_mode_is_replaced_as_the_importer_does(one: One):
+    x = np.arange(8 * 2 * 2, dtype=np.float32).reshape(1, 8, 2, 2)
+    found = one("DepthToSpace", x, blocksize=2, mode="XYZ")
+    np.testing.assert_array_equal(found.outputs["y"], one("DepthToSpace", x, blocksize=2, mode="CRD").outputs["y"])
+    assert "ATTRIBUTE.MODE" in rules(found)
+
+
+def test_sizes_that_the_model_leaves_open_are_decided_by_the_inputs(made: Made):
+    nodes = [node("AveragePool", ["x"], ["y"], kernel_shape=[3], strides=[2], ceil_mode=1)]
+    model = made(nodes, {"x": (1, [1, 1, "n"])}, ["y"])
+    assert rules(predict(model, {"x": np.ones((1, 1, 8), np.float32)})) == {"AVGPOOL.CEIL"}
+    assert not rules(predict(model, {"x": np.ones((1, 1, 9), np.float32)}))
+
+
 def test_an_uneven_split_has_a_smaller_last_part(made: Made):
     model = made([node("Split", ["x"], ["a", "y"], axis=0)], {"x": (1, [5])}, ["y"], opset=13)
     np.testing.assert_array_equal(predict(model, {"x": f(1, 2, 3, 4, 5)}).outputs["y"], f(4, 5))
@@ -219,6 +233,8 @@ def test_a_mask_that_only_the_caller_would_read_is_dropped_and_one_that_a_node_r
     nodes = [node("Dropout", ["x"], ["y", "mask"], "drop")]
     found = predict(made(nodes, {"x": (1, [2])}, ["y", "mask"], opset=13), {"x": f(1, 2)})
     assert found.verdict == "predicted" and set(found.outputs) == {"y"} and "dropped" in found.unpredicted["mask"]
+    found = predict(made(nodes[:1], {"x": (1, [2])}, ["y", "nobody"], opset=13), {"x": f(1, 2)})
+    assert found.verdict == "predicted" and "dropped" in found.unpredicted["nobody"]
     nodes += [node("Cast", ["mask"], ["z"], to=1)]
     found = predict(made(nodes, {"x": (1, [2])}, ["y", "z"], opset=13), {"x": f(1, 2)})
     assert found.verdict == "import fails" and "DROPOUT.MASK" in found.reason
