@@ -170,7 +170,7 @@ def fix_model(
     if only is not None and only not in PASSES:
         raise unknown_name("pass", only, PASSES)
     findings_before = scan(src, sentis)
-    model = _load(src)
+    model = onnx_file.loaded(src)
     operators_before = _operators(model)
     bound = _bind(model, bind or {})
     room = max(LEAST_GROWTH, int(growth * src.stat().st_size))
@@ -287,13 +287,6 @@ def read_fixture(path: Path) -> dict[str, Array]:
     if not inputs:
         raise StageError(f"{path}: no in:: arrays", hint="give onnx/fixtures/*.npz of a run")
     return inputs
-
-
-def _load(src: Path) -> onnx.ModelProto:
-    import onnx
-
-    onnx_file.read_skeleton(src)  # says what is wrong with a file that is no model
-    return onnx.load(str(src), load_external_data=False)
 
 
 def _operators(model: onnx.ModelProto) -> dict[str, int]:

@@ -86,6 +86,22 @@ def read_skeleton(path: Path) -> Skeleton:
     return Skeleton(model, reader.data_fields, reader.node_data, size, reader.data_at)
 
 
+def loaded(path: Path) -> onnx.ModelProto:
+    """Read a model with the data that is in its file; side files are left where they are.
+
+    Raises:
+        StageError: no model, see `read_skeleton`, or one that protobuf cannot read whole.
+    """
+    import onnx
+
+    skeleton = read_skeleton(path)  # says what is wrong with a file that is no model
+    if skeleton.file_bytes > LIMIT_BYTES:
+        size = f"{skeleton.file_bytes / 2**30:.2f} GiB"
+        hint = "export it with side files or in fp16; `mlx-sentis scan` reads it all the same"
+        raise StageError(f"{path}: {size}, protobuf reads a file of less than 2 GiB only", hint=hint)
+    return onnx.load(str(path), load_external_data=False)
+
+
 def walk(data: Any) -> None:
     """Look at the bytes that `read_skeleton` looks at; what is damaged is left for it to say."""
     with contextlib.suppress(_WireError):

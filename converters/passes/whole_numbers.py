@@ -52,12 +52,11 @@ def _shift(place: Place, emit: Emit) -> None:
     if amount is None or signed:
         raise Refusal("its amount is no constant")
     element, x = place.view.type(place.name(0)), emit.cast(place.name(0), bits.INT32)
-    gone, powers = amount >= count, 2 ** np.minimum(amount.astype(np.int32), count)
+    powers = emit.array((2 ** np.minimum(amount.astype(np.int32), count)).astype(np.int32))
     if place.attributes.get("direction") == "RIGHT":
-        made = emit("Div", x, emit.array(powers.astype(np.int32)))
-    else:
-        whole = emit.array(np.array(2**count, np.int32))
-        made = emit("Mod", emit("Mul", x, emit.array(np.where(gone, 0, powers).astype(np.int32))), whole)
+        made = emit("Div", x, powers)
+    else:  # a shift by all bits or more is a multiple of 2^bits, whether int32 wraps or not
+        made = emit("Mod", emit("Mul", x, powers), emit.array(np.array(2**count, np.int32)))
     emit.cast(made, element, to=place.node.output[0])
 
 

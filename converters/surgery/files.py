@@ -28,12 +28,9 @@ def read_whole(path: Path) -> onnx.ModelProto:
     Raises:
         StageError: unreadable, or a side file is missing, short or outside of the folder.
     """
-    import onnx
-
-    skeleton = onnx_file.read_skeleton(path).model  # says what is wrong with a file that is no model
-    if not any(entry.domain in STANDARD for entry in skeleton.opset_import):
+    model = onnx_file.loaded(path)
+    if not any(entry.domain in STANDARD for entry in model.opset_import):
         raise StageError(f"{path}: no opset of ONNX's own operators", hint="write the file again with an opset")
-    model = onnx.load(str(path), load_external_data=False)
     outcome = inline_weights.run(model, Context(path.parent))
     if outcome.left:
         faults = [f"{name}: {why}" for name, why in outcome.left.items()]

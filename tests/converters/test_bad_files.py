@@ -215,7 +215,6 @@ def test_every_command_tells_it_in_a_line_and_touches_nothing_else(tmp_path, nam
         assert kept == before, (command, answer.output)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("command", list(COMMANDS))
 def test_a_constant_of_2_gb_is_a_line(tmp_path, command):
     """The file is sparse: only its head is on the disk."""
