@@ -268,6 +268,4 @@ NOT_CURED: dict[str, str] = {
     "DROPOUT.TRAINING": "by design: the mended graph drops nothing, as Sentis does",
     "ATTRIBUTE.IGNORED": "by design: the mended graph does not train, as Sentis does not",
     "INT64.RANGE": "the pass writes the number that Sentis reads: no integer of Sentis holds the other",
-    "RMSNORM.AXIS": "the pass refuses: a scale of rank 1 broadcasts over the normalised axes",
-    "LAYERNORM.AXIS": "the pass refuses: a scale of rank 1 broadcasts over the normalised axes",
 }

@@ -7,6 +7,7 @@ form where it is not.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -31,6 +32,20 @@ def gelu_erf(emit: Emit, x: str, to: str) -> None:
     erf = emit("Erf", emit("Div", x, emit.number(math.sqrt(2), x)))
     product = emit("Mul", x, emit("Add", erf, emit.number(1, x)))
     emit("Mul", product, emit.number(0.5, x), to=to)
+
+
+def in_a_row(emit: Emit, position: int, sizes: Sequence[int]) -> str:
+    """Write an input of some sizes as rank 1; what broadcasts over them is repeated.
+
+    Raises:
+        Refusal: its own sizes are not known.
+    """
+    name, shape = emit.place.name(position), emit.place.shape(position)
+    if shape is None or None in shape:
+        raise Refusal(f"the shape of {name!r} is not known")
+    if tuple(shape) != tuple(sizes):
+        name = emit("Expand", name, emit.ints(*sizes))
+    return emit.reshaped(name, [-1])
 
 
 def rms_norm(emit: Emit, x: str, scale: str, epsilon: float, to: str) -> None:

@@ -34,9 +34,10 @@ def write(place: Place, emit: Emit) -> None:
     if not several and (place.rank(1) or 1) == 1:
         emit("LayerNormalization", x, scale, bias or forms.zeros_like(emit, scale), to=node.output[0], **_given(place))
         return
-    size = _size(place, first)
-    scale = emit.reshaped(scale, [-1])
-    bias = emit.reshaped(bias, [-1]) if bias else emit.array(np.zeros(size, emit.dtype(place.name(1))))
+    sizes = _sizes(place, first)
+    size = math.prod(sizes)
+    scale = forms.in_a_row(emit, 1, sizes)
+    bias = forms.in_a_row(emit, 2, sizes) if bias else emit.array(np.zeros(size, emit.dtype(place.name(1))))
     if not several:
         emit("LayerNormalization", x, scale, bias, to=node.output[0], **_given(place))
         return
@@ -55,22 +56,16 @@ def _read(place: Place, name: str) -> str:
     return name if place.view.is_wanted(name) else ""
 
 
-def _size(place: Place, first: int) -> int:
-    """Return how many numbers are normalised together.
+def _sizes(place: Place, first: int) -> list[int]:
+    """Return the sizes that are normalised together.
 
     Raises:
-        Refusal: a size is not known, or the scale broadcasts.
+        Refusal: one is not known.
     """
-    shape, scale = place.shape(0) or (), place.shape(1)
-    sizes = shape[first:]
+    sizes = (place.shape(0) or ())[first:]
     if not sizes or None in sizes:
         raise Refusal(f"the normalised sizes of {place.name(0)!r} are not known")
-    total = math.prod(size or 0 for size in sizes)
-    for position in (1, 2):
-        given = place.shape(position) if place.name(position) else scale
-        if given is None or None in given or math.prod(size or 0 for size in given) != total:
-            raise Refusal(f"input {position} broadcasts over the normalised axes, or its shape is not known")
-    return total
+    return [size or 0 for size in sizes]
 
 
 PASS = node_pass(

@@ -26,15 +26,12 @@ def write(place: Place, emit: Emit) -> None:
         forms.rms_norm(emit, x, scale, epsilon, to)
         return
     sizes = (shape or ())[first:]
-    wanted = place.shape(1)
-    if None in sizes or wanted is None or None in wanted:
-        raise Refusal("the normalised sizes, or the scale's, are not known")
-    size = math.prod(one or 0 for one in sizes)
-    if math.prod(one or 0 for one in wanted) != size:
-        raise Refusal("its scale broadcasts over the normalised axes")
-    flat = emit.reshaped(x, [*([0] * first), size])
+    if None in sizes:
+        raise Refusal("the normalised sizes are not known")
+    known = [one or 0 for one in sizes]
+    flat = emit.reshaped(x, [*([0] * first), math.prod(known)])
     made = emit.name()
-    forms.rms_norm(emit, flat, emit.reshaped(scale, [-1]), epsilon, made)
+    forms.rms_norm(emit, flat, forms.in_a_row(emit, 1, known), epsilon, made)
     emit.shaped_like(made, x, to=to)
 
 

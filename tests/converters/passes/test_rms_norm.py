@@ -18,12 +18,16 @@ def test_several_axes_are_flattened(mended, sentis):
     assert mended("rms_norm", model, sentis=sentis).operators == ["Reshape", "Reshape", *FUSED, "Reshape"]
 
 
+def test_a_scale_that_broadcasts_over_the_normalised_axes_is_repeated(mended):
+    model = graph("y = RMSNormalization<axis=1>(x, s)", "float[2,3,8] x, float[8] s", 23)
+    assert mended("rms_norm", model).operators == ["Reshape", "Expand", "Reshape", *FUSED, "Reshape"]
+
+
 @pytest.mark.parametrize(
     "axis, inputs, reason",
     [
         ("-1", "float[2,3,8] x, float[8] s", ""),
         ("1", 'float[2,"n",8] x, float["n",8] s', "not known"),
-        ("1", "float[2,3,8] x, float[8] s", "broadcasts"),
     ],
 )
 def test_it_must_not_fire(left, axis, inputs, reason):

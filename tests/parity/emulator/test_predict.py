@@ -35,6 +35,12 @@ def test_relu_of_minus_infinity_is_nan_and_says_where_that_was_read(one: One) ->
     assert deviation.confidence == "read in 2.4, not verified for 2.6" and "12c709b" in deviation.source
 
 
+def test_a_version_that_was_read_is_sure_of_its_kernels(one: One) -> None:
+    found = one("Relu", np.array([-np.inf], np.float32), opset=15, version="2.4")
+    assert [deviation.confidence for deviation in found.deviations] == ["read in 2.4"]
+    assert one("Relu", np.ones(1, np.float32), opset=18, version="2.4").verdict == "not predicted"  # 7 to 15
+
+
 def test_relu_of_finite_numbers_deviates_nowhere(one: One) -> None:
     found = one("Relu", np.array([-3.0, 2.0], np.float32))
     np.testing.assert_array_equal(found.outputs["y"], np.array([0.0, 2.0], np.float32))
