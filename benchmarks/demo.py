@@ -13,7 +13,7 @@ from weights_bridge.run_folder import RunFolder
 
 # the manifest's stages of one `mlx-sentis run`, in order; later measurements (`parity`) are not part of it
 STAGES = ("recipe", "scan", "export", "edge-a-base", "prepare", "train", "bridge", "a0", "swap", "fix", "edge-a-tuned")
-STAGES += ("eval", "report")
+STAGES += ("edge-b", "eval", "report")
 MINUTES, MEMORY_GIB = 20.0, 6.0
 SELECTION_PERCENT = 85.0
 FORWARD_DB, BACKWARD_DB = 110.0, 90.0

@@ -9,13 +9,12 @@ from parity.a0_tables import column_heading, column_rows, precision_line, worst_
 from parity.eval_words import axis_line, verdict_word, words_of
 from parity.plots import plot_error_by_layer, plot_loss
 from parity.tables import table
-from parity.triple.in_report import report_row, worst_rows
+from parity.triple.in_report import current_triple, report_row, worst_rows
 from weights_bridge.files import read_json, read_jsonl, write_json, write_text
 from weights_bridge.run_folder import RunFolder, versions
 
 SCHEMA = "mlx-sentis/report/1"
 GATES = {"a0": "a0.json", "edge_a_base": "a-base.json", "edge_a_tuned": "a.json"}
-TRIPLE = "triple.json"
 GATE_LABELS = {
     "a0": "gate A0, MLX ↔ torch",
     "edge_a_base": "edge A, base weights",
@@ -40,10 +39,11 @@ def write_report(run: RunFolder) -> dict[str, Any]:
     """
     gates = {name: _read(run, "parity", file) for name, file in GATES.items()}
     axes, log = _read(run, "eval", "axes.json"), run.path("log.jsonl")
-    inputs = [run.path("parity", f) for f in (*GATES.values(), TRIPLE)]
+    triple = current_triple(run)
+    inputs = [run.path("parity", f) for f in (*GATES.values(), *(["triple.json"] if triple else []))]
     inputs += [run.path("eval", "axes.json"), run.path("recipe.json")]
     with run.stage("report", [path for path in inputs if path.exists()]) as stage:
-        report = _summary(run, gates, axes, _read(run, "parity", TRIPLE))
+        report = _summary(run, gates, axes, triple)
         plots = run.path("parity", "plots")
         drawn = {
             "loss": log.exists() and plot_loss(read_jsonl(log), plots / "loss.png"),

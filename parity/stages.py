@@ -176,6 +176,13 @@ def _edge_a(run: RunFolder, side: str, rows: list[dict[str, Any]] | None, say: S
     say(f"edge A passed: {report.worst_db() or 999:.1f} dB at the worst")
 
 
+def edge_b(run: RunFolder, settings: Settings, say: Say) -> None:
+    """Predict edge B: what Sentis computes with the tuned weights."""
+    from parity.triple.of_run import predict_edge_b
+
+    predict_edge_b(run, settings.export.sentis, say)
+
+
 def evaluate(run: RunFolder, settings: Settings, say: Say) -> None:
     """Score the held-out rows before and after, choose the gate on the calibration rows."""
     from parity.eval_words import axis_line, closing_lines, verdict_word
@@ -212,6 +219,7 @@ STAGES: dict[str, Callable[..., None]] = {
     "swap": swap,
     "fix": fix,
     "edge-a": edge_a,
+    "edge-b": edge_b,
     "eval": evaluate,
     "report": report,
 }

@@ -5,7 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from weights_bridge.files import read_json
+from weights_bridge.run_folder import RunFolder
+
+STAGE, LATER = "edge-b", "parity-b"  # the manifest's keys of a run's own stage, and of `parity RUN --edge b|ab`
 KEPT = ("edge", "sides", "sentis", "verdict", "fixture", "worst", "psnr_db", "reason", "budget_db")
+
+
+def current_triple(run: RunFolder) -> dict[str, Any] | None:
+    """Return `triple.json`, None where there is none or where it is of another graph than the run has now."""
+    path, stages = run.path("parity", "triple.json"), run.manifest()["stages"]
+    wrote = [entry for name, entry in stages.items() if name in (STAGE, LATER)]
+    if not path.is_file() or not wrote:
+        return None
+    now = run.recorded_hashes()
+    same = all(now.get(name, digest) == digest for name, digest in wrote[-1]["inputs"].items())  # the last one wrote it
+    return read_json(path) if same else None
 
 
 def worst_rows(triple: Mapping[str, Any] | None) -> list[dict[str, Any]]:

@@ -11,13 +11,14 @@ from parity.budgets import Budgets, load_budgets
 from parity.runners.recorded import read_dump
 from parity.triple.answers import Measured
 from parity.triple.bisection import Context, find_the_place
+from parity.triple.in_report import LATER, STAGE
 from parity.triple.measure import Asked, measure_triple
 from parity.triple.plot import draw_triple
 from parity.triple.rows import EdgeName, Triple
-from parity.triple.words import markdown
+from parity.triple.words import closing, markdown, step_line
 from parity.verify import integrity
 from weights_bridge.compare import Array, GateResult
-from weights_bridge.errors import StageError
+from weights_bridge.errors import BudgetMissedError, StageError
 from weights_bridge.files import read_json, write_json, write_text
 from weights_bridge.run_folder import RunFolder
 
@@ -58,23 +59,54 @@ def triple_of_run(run: RunFolder, options: Options, say: Say) -> tuple[Triple, l
     Raises:
         StageError: no tuned graph or no fixtures yet, or a dump that cannot be read.
     """
-    onnx, contract = run.path("onnx", "model.onnx"), run.path("onnx", "contract.json")
-    fixtures = fixtures_of(run)
+    asked, context, facts = _of_run(run, options)
+    architecture = facts.get("architecture", "default")
+    if faults := integrity(run):
+        return _measure(asked, context, architecture, options, say), faults
+    return _recorded(run, LATER, (asked, context, architecture), options, say), []
+
+
+def predict_edge_b(run: RunFolder, sentis: str, say: Say) -> Triple:
+    """Predict the table of a run as one of its stages: what this stage reads is checked, not the whole folder.
+
+    What is not predicted is told and is no failure: it is not known. A predicted miss is one.
+
+    Raises:
+        BudgetMissedError: an edge misses.
+        StageError: a part is missing or altered.
+    """
+    options = Options(EDGES_ASKED["ab"], sentis)
+    asked, context, facts = _of_run(run, options)
+    given = (asked, context, facts.get("architecture", "default"))
+    triple = _recorded(run, STAGE, given, options, lambda text: None)
+    say(closing(triple))
+    missed = [row for row in triple.rows if row.verdict == "FAIL"]
+    if missed or triple.faults:
+        lines = "".join(f"\n  {step_line(step).strip()}" for step in triple.steps)
+        worst = missed[0].worst if missed else triple.faults[0]
+        hint = f"see {run.path('parity', 'triple.md')}; `mlx-sentis parity {run.root} --edge ab` measures it again"
+        raise BudgetMissedError(f"{closing(triple)}; the first: {worst}{lines}", hint=hint)
+    return triple
+
+
+def _of_run(run: RunFolder, options: Options) -> tuple[Asked, Context, dict[str, Any]]:
+    onnx, fixtures = run.path("onnx", "model.onnx"), fixtures_of(run)
     if not onnx.is_file():
         raise StageError(f"{onnx}: no such file", hint="run `mlx-sentis swap` first")
-    faults = integrity(run)
-    facts = read_json(contract)
+    facts = read_json(run.path("onnx", "contract.json"))
     sentis = options.sentis or facts.get("sentis", DEFAULT_SENTIS)
     asked = Asked(onnx, fixtures, options.edges, sentis, _measured(options, onnx, sentis), whole_set=True)
-    context = Context(run.root, _inside_of(run, facts), _base_of(run), _base_edge_a(run))
-    if faults:
-        return _measure(asked, context, facts.get("architecture", "default"), options, say), faults
-    with run.stage("edge-b", [onnx, contract, run.path("onnx", "fixtures")]) as stage:
-        triple = _measure(asked, context, facts.get("architecture", "default"), options, say)
+    return asked, Context(run.root, _inside_of(run, facts), _base_of(run), _base_edge_a(run)), facts
+
+
+def _recorded(run: RunFolder, name: str, given: tuple[Asked, Context, str], options: Options, say: Say) -> Triple:
+    """Measure as a stage that the manifest records, and write JSON, page and picture."""
+    onnx = given[0].onnx
+    with run.stage(name, [onnx, run.path("onnx", "contract.json"), run.path("onnx", "fixtures")]) as stage:
+        triple = _measure(*given, options, say)
         stage.facts["sentis"] = {key: triple.facts[key] for key in ("sentis", "source")} | {"passed": triple.passed}
-        written = write_triple(triple, run.path("parity"), f"{_name(run)}: triple parity", plots="plots")
-        stage.wrote(*written)
-    return triple, []
+        stage.wrote(*write_triple(triple, run.path("parity"), f"{_name(run)}: triple parity", plots="plots"))
+    return triple
 
 
 def triple_of_file(onnx: Path, fixture: Path, options: Options, say: Say, out: Path | None = None) -> Triple:
@@ -103,7 +135,7 @@ def fixtures_of(run: RunFolder) -> dict[str, Path]:
     """
     index = run.path("onnx", "fixtures", "index.json")
     if not index.is_file():
-        hint = f"`mlx-sentis run --from edge-a-tuned` writes them into {run.root}"
+        hint = "`mlx-sentis run CONFIG --from edge-a` writes them"
         raise StageError(f"{index}: no fixtures yet", hint=hint)
     return {entry["name"]: index.parent / entry["npz"] for entry in read_json(index)["fixtures"]}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Callable
@@ -16,9 +17,10 @@ from triple_cases import ort, steps
 from parity.fixtures import read_fixture
 from parity.triple.of_run import fixtures_of
 from parity.verify import integrity
-from weights_bridge.errors import StageError
+from weights_bridge.errors import BudgetMissedError, StageError
 from weights_bridge.files import read_json
 from weights_bridge.run_folder import RunFolder
+from weights_bridge.settings import Settings
 
 
 @pytest.fixture
@@ -47,7 +49,7 @@ def test_a_run_is_predicted_on_all_its_fixtures_written_and_recorded(run: RunFol
     ]
     assert document["passed"]
     assert {row["sentis"] for row in document["rows"] if row["edge"] != "A"} == {"predicted (2.6)"}
-    entry = run.manifest()["stages"]["edge-b"]
+    entry = run.manifest()["stages"]["parity-b"]
     assert set(entry["outputs"]) == {"parity/triple.json", "parity/triple.md", "parity/plots/triple.png"}
     assert entry["facts"]["sentis"] == {"sentis": "2.6", "source": "predicted", "passed": True}
     assert integrity(run) == []
@@ -121,3 +123,39 @@ def test_the_report_takes_the_table_up(run: RunFolder) -> None:
     edit_json(run.path("parity", "triple.json"), lambda document: document.update(passed=False))
     with pytest.raises(StageError, match="changed since they were recorded"):
         write_report(run)
+
+
+def test_a_table_of_another_graph_is_not_taken_up(run: RunFolder) -> None:
+    from parity.report import write_report
+
+    asked(run)
+    graph = run.path("onnx", "model.onnx")
+    with run.stage("swap") as stage:
+        shutil.copyfile(run.path("onnx", "base.onnx"), graph)
+        stage.wrote(graph)
+    assert write_report(run)["edge_b"] == []
+
+
+def test_as_a_stage_a_predicted_miss_ends_the_run_and_what_is_not_known_does_not(run: RunFolder) -> None:
+    import onnx
+
+    from parity.stages import edge_b
+
+    told: list[str] = []
+    settings = Settings()
+    edge_b(run, settings, told.append)
+    assert told[-1].startswith("A: holds") and "B predicted: holds" in told[-1]
+    unknown = dataclasses.replace(settings, export=dataclasses.replace(settings.export, sentis="9.9"))
+    edge_b(run, unknown, told.append)
+    assert "B predicted: not predicted" in told[-1]
+    graph = run.path("onnx", "model.onnx")
+    with run.stage("fix") as stage:
+        model = onnx.load(graph)
+        node = next(node for node in model.graph.node if node.op_type == "Sigmoid")
+        target, node.output[0] = node.output[0], "before"
+        at = list(model.graph.node).index(node)
+        model.graph.node.insert(at + 1, onnx.helper.make_node("Sum", ["before"], [target]))
+        onnx.save(model, graph)
+        stage.wrote(graph)
+    with pytest.raises(BudgetMissedError, match=r"B predicted: misses on [\s\S]*first at Sum"):
+        edge_b(run, settings, told.append)
