@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from weights_bridge.signals import saving_later
+
 # name -> (where, one line); the line stands here so that --help imports nothing
 COMMANDS = {
     "doctor": ("parity.doctor:doctor", "Say what this machine offers: BLAS, devices, versions."),
@@ -73,6 +75,14 @@ class LazyGroup(click.Group):
         module, _, function = COMMANDS[cmd_name][0].partition(":")
         command = getattr(importlib.import_module(module), function)
         return _with_model_names(command) if cmd_name in TAKE_A_MODEL else command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with saving_later():  # from the first moment: a training that is still being imported would die of SIGUSR1
+            try:
+                return super().invoke(ctx)
+            except KeyboardInterrupt:  # while a command is imported; later the command itself says so
+                click.echo("error: interrupted", err=True)
+                ctx.exit(130)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -21,7 +21,6 @@ from weights_bridge.files import read_object
 from weights_bridge.lock import one_at_a_time
 from weights_bridge.run_folder import RunFolder
 from weights_bridge.settings import Resolved, Settings, resolve
-from weights_bridge.signals import saving_later
 
 if TYPE_CHECKING:
     from mlx_sentis.training.ranks import Ranks
@@ -79,7 +78,6 @@ def train(
         raise click.UsageError("--prove belongs to --resume; the step's proof is --prove-step")
     if backend_of() and (prove or prove_step):
         raise click.UsageError("a proof runs in one process: start it without mlx.launch")
-    click.get_current_context().with_resource(saving_later())
     kept = out / "config.toml"  # a run that has settings keeps them; flags change single ones
     overrides += ("train.share_prefix=false",) if no_share_prefix else ()
     settings = resolve(file=config or (kept if kept.is_file() else None), overrides=overrides)

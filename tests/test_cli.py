@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 from helpers import call, edit_json
 
 import cli
@@ -210,3 +213,18 @@ def test_a_refusal_under_json_is_one_document(toy_model: Callable[[str], Path], 
     assert result.exit_code == document["exit_code"] == 1
     assert document["schema"] == "mlx-sentis/error/1"
     assert "did you mean llama?" in document["hint"] and "did you mean llama?" in result.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGUSR1, 0)])
+def test_a_signal_while_a_command_is_imported_is_no_other_than_later(
+    number: signal.Signals, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = cli.importlib.import_module
+
+    def signalled(name: str) -> object:
+        os.kill(os.getpid(), number)
+        return load(name)
+
+    monkeypatch.setattr(cli.importlib, "import_module", signalled)
+    result = CliRunner().invoke(cli.main, ["train", "--help"])
+    assert (result.exit_code, "Aborted" in result.output) == (code, False), result.output

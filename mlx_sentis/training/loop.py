@@ -23,7 +23,7 @@ from mlx_sentis.training.activations import checkpoint_activations
 from mlx_sentis.training.batches import Batch, make_batch
 from mlx_sentis.training.definitions import CausalLM
 from mlx_sentis.training.interrupts import InterruptedTrainingError, Interrupts
-from mlx_sentis.training.optimisers import make_optimizer
+from mlx_sentis.training.optimisers import long_warmup, make_optimizer
 from mlx_sentis.training.plan import Rows, Trained, count_updates, largest_batch, leftovers, plan_updates, share_of
 from mlx_sentis.training.ranks import ALONE, LostProcessError, Ranks
 from mlx_sentis.training.resume import Progress, SavedState, random_key, set_random_key, take_state
@@ -123,7 +123,7 @@ class Trainer:
         self.tokens = {row["id"]: len(row["ids"]) for row in train}
         self.sharing = sharing_of(train, enabled=settings.share_prefix)
         self.updates = count_updates(train, settings)
-        if words := leftovers(train, settings):
+        for words in filter(None, (leftovers(train, settings), long_warmup(settings, self.updates))):
             self.say(words)
         self.optimizer, self.schedule = make_optimizer(settings, self.updates)
         if settings.checkpoint_activations:

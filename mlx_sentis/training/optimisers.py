@@ -119,6 +119,14 @@ def learning_rate_schedule(settings: TrainSettings, updates: int) -> Schedule:
     return mlx_optimizers.join_schedules([rising, after], [warmup])
 
 
+def long_warmup(settings: TrainSettings, updates: int) -> str:
+    """Return in words that a warm-up takes most of a run, empty where it does not."""
+    if settings.schedule == "inverse" or 2 * settings.warmup_updates <= updates:
+        return ""
+    taken = min(settings.warmup_updates, max(0, updates - 1))
+    return f"the warm-up takes {taken} of the run's {updates} updates: lower train.warmup_updates" if taken else ""
+
+
 def inverse_schedule(rate: float, gamma: float, power: float, warmup: float, final: float = 0.0) -> Schedule:
     """Return InverseLR: f(k) = (1 − warmup^(k + 1)) · max(final, rate · (1 + k / gamma)^(−power)).
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from mlx.optimizers import clip_grad_norm
 
-from mlx_sentis.training.optimisers import inverse_schedule, learning_rate_schedule, make_optimizer
+from mlx_sentis.training.optimisers import inverse_schedule, learning_rate_schedule, long_warmup, make_optimizer
 from weights_bridge.errors import StageError
 from weights_bridge.settings import TrainSettings, resolve
 
@@ -255,6 +255,21 @@ def test_a_run_shorter_than_its_warm_up_still_reaches_the_height(schedule: str, 
     found = rates(updates, schedule=schedule, warmup_updates=4)
     assert found[-1] == pytest.approx(1.0)
     assert found == sorted(found)
+
+
+@pytest.mark.parametrize(
+    ("settings", "updates", "words"),
+    [
+        ({"warmup_updates": 8}, 8, "the warm-up takes 7 of the run's 8 updates"),
+        ({"warmup_updates": 100}, 20, "the warm-up takes 19 of the run's 20 updates"),
+        ({"warmup_updates": 8}, 16, ""),
+        ({"warmup_updates": 8}, 1, ""),
+        ({"warmup_updates": 8, "schedule": "inverse"}, 8, ""),
+    ],
+)
+def test_a_warm_up_that_takes_most_of_a_run_is_told(settings: dict[str, Any], updates: int, words: str) -> None:
+    found = long_warmup(TrainSettings(**settings), updates)
+    assert (words in found) if words else found == ""
 
 
 def test_inverse_is_its_formula_with_a_warm_up_of_its_own() -> None:
