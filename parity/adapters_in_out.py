@@ -129,7 +129,7 @@ def convert_model(path: Path, to: Origin, out: Path, *, allow_pickle: bool = Fal
         allow_pickle: whether pickled weights may be read, as weights only.
 
     Returns:
-        Origin, number of tensors, files.
+        Origin, number of tensors, files, what was left out and why.
     """
     require_own_place(out, "config.json", [path])
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -147,7 +147,9 @@ def convert_model(path: Path, to: Origin, out: Path, *, allow_pickle: bool = Fal
     base = open_model_folder(path, origin=origin)
     with opened_before_done(out, "mlx-lm" if to == "mlx" else "transformers", base) as (made, opened):
         files = convert_folder(base, to, made)
-    return {"from": origin, "to": to, "out": str(out), "files": files, "tensors": len(base.stored)} | opened
+    left_out = {name: why for name in base.stored if (why := base.architecture.is_dropped(name, base.config))}
+    facts = {"from": origin, "to": to, "out": str(out), "files": files, "tensors": len(base.stored) - len(left_out)}
+    return facts | {"left_out": left_out} | opened
 
 
 def opener_of(library: str, base: ModelFolder) -> dict[str, str]:

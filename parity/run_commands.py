@@ -130,7 +130,8 @@ def bridge(
             raise click.UsageError("a model directory takes --to torch or mlx, and --out")
         facts = convert_model(folder, to, out, allow_pickle=allow_pickle)
         text = f"{out}: {facts['tensors']} tensors from {facts['from']}'s layout to {to}'s, bit by bit"
-        output.answer("bridge", facts, f"{text}; {_opened(facts)}")
+        left_out = "".join(f"\nleft out: {name}: {why}" for name, why in facts["left_out"].items())
+        output.answer("bridge", facts, f"{text}; {_opened(facts)}{left_out}")
         return
     opened = RunFolder.existing(folder)
     if precision:

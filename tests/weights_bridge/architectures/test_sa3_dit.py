@@ -86,6 +86,8 @@ def test_the_command_takes_it_to_mlx_and_back_bit_by_bit(tmp_path: Path, dtype: 
         assert done.exit_code == 0, done.output
         answer = json.loads(done.stdout)
         assert answer["opened_by"] == "" and "has no class for sa3_dit" in answer["not_opened"]
+        assert answer["tensors"] == len(TABLE.torch_shapes(TOY))
+        assert sorted(answer["left_out"]) == ([TOP + BUFFER, "pretransform.x.weight"] if to == "mlx" else [])
     first, last = (open_safetensors(folder / "model.safetensors") for folder in (source, tmp_path / "back"))
     assert first.entries.keys() - last.entries.keys() == {TOP + BUFFER, "pretransform.x.weight"}
     assert {n: last.tensor(n).tobytes() for n in last.entries} == {n: first.tensor(n).tobytes() for n in last.entries}
