@@ -142,7 +142,8 @@ def merged_tensors(
     """
     for name, array, exact in merged_exactly(base, adapter):
         written = rounded_once(exact, dtype) if exact.dtype.kind == "f" else exact
-        if effect is not None and not all_finite(written):
+        narrow = dtype == np.float16 or exact is not array  # what is only widened has been looked at before
+        if effect is not None and narrow and not all_finite(written):
             effect.beyond.append(name)
         elif effect is not None and exact is not array:
             effect.add(name.removesuffix(".weight"), array, exact, written)
@@ -157,7 +158,7 @@ def rounded_once(exact: Array, dtype: np.dtype[Any]) -> Array:
     """
     if exact.dtype != np.float64 or dtype in (np.float16, np.float32):
         with np.errstate(over="ignore"):  # `Effect.beyond` tells of it
-            return exact.astype(dtype)
+            return exact.astype(dtype, copy=False)
     near = exact.astype(np.float32)
     bits = near.view(np.uint32).copy()
     too_far = np.abs(near.astype(np.float64)) > np.abs(exact)

@@ -90,10 +90,12 @@ class ModelFolder:
             as_fp32: widen bf16 and fp16 to float32 (exact), and dequantise packed weights there (see `mlx_tensor`).
         """
         if self.origin == "torch":
-            source = ((name, file.tensor(name)) for name, file in self.stored.items())
-        else:
-            source = self.architecture.torch_tensors(self.config, lambda name: self.mlx_tensor(name, wide=as_fp32))
-        for name, array in source:
+            for name, file in self.stored.items():
+                yield name, file.wide_tensor(name) if as_fp32 else file.tensor(name)
+            return
+        for name, array in self.architecture.torch_tensors(
+            self.config, lambda name: self.mlx_tensor(name, wide=as_fp32)
+        ):
             yield name, array.astype(np.float32) if as_fp32 and array.dtype.itemsize == 2 else array
 
     def tensor(self, name: str) -> Array:
@@ -102,7 +104,7 @@ class ModelFolder:
         Raises:
             StageError: it is not in the directory.
         """
-        return self._stored(name).tensor(name).astype(np.float32)
+        return self._stored(name).wide_tensor(name).astype(np.float32, copy=False)
 
     def mlx_tensor(self, name: str, *, wide: bool = False) -> Array:
         """Return one tensor of an MLX directory in MLX's layout, dequantised where it is packed.

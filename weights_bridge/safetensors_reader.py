@@ -96,6 +96,18 @@ class SafetensorsFile:
                 entry = self.entries[name]
                 yield name, self._bytes(file, entry.start, entry.end).view(entry.dtype).reshape(entry.shape)
 
+    def wide_tensor(self, name: str) -> Array:
+        """Return one tensor, half types widened to float32 (exact) piece by piece, never held whole as stored."""
+        entry = self.entries[name]
+        if entry.dtype not in (DTYPES["F16"], DTYPES["BF16"]):
+            return self.tensor(name)
+        wide = np.empty((entry.end - entry.start) // 2, np.float32)
+        with self.path.open("rb") as file:
+            for start in range(entry.start, entry.end, PIECE_BYTES):
+                end, at = min(start + PIECE_BYTES, entry.end), (start - entry.start) // 2
+                wide[at : at + (end - start) // 2] = self._bytes(file, start, end).view(entry.dtype)
+        return wide.reshape(entry.shape)
+
     def is_finite(self, name: str) -> bool:
         """Tell whether a tensor holds neither NaN nor an infinity; read in pieces of 16 MiB."""
         entry = self.entries[name]

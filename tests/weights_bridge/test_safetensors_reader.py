@@ -17,6 +17,7 @@ from safetensors.numpy import save_file
 
 from weights_bridge.errors import StageError
 from weights_bridge.safetensors_reader import DTYPES, SafetensorsFile, all_finite, open_safetensors
+from weights_bridge.safetensors_writer import write_safetensors
 
 F32 = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
 
@@ -118,6 +119,20 @@ def test_nan_and_infinities_are_seen_in_every_float(tmp_path: Path, dtype: Any, 
     assert all_finite(array)
     array[49] = value
     assert not all_finite(array)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.int64])
+def test_a_tensor_is_widened_piece_by_piece_to_what_numpy_makes_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: Any
+) -> None:
+    monkeypatch.setattr("weights_bridge.safetensors_reader.PIECE_BYTES", 64)
+    array = np.random.default_rng(0).standard_normal((7, 31)).astype(dtype)
+    shapes = {"before": (3,), "x": (7, 31)}
+    values = [("before", np.ones(3, np.float32)), ("x", array)]
+    write_safetensors(tmp_path / "x", shapes, values, {}, {"x": np.dtype(dtype)})
+    found = open_safetensors(tmp_path / "x").wide_tensor("x")
+    wanted = array.astype(np.float32) if array.dtype.itemsize == 2 else array
+    assert found.dtype == wanted.dtype and found.tobytes() == wanted.tobytes()
 
 
 def test_values_are_looked_at_to_the_last_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
