@@ -198,7 +198,7 @@ def test_another_template_takes_the_models_place(
 def test_a_merge_holds_the_largest_tensor_once_and_wide(
     toy_model: Callable[[str], Path], made_adapter: Make, tmp_path: Path
 ) -> None:
-    """Gemma's table is 63 % of it: held as stored, widened, copied and looked at, it took 3.6 times the model's size."""
+    """Gemma's table is 63 % of it; held as stored, widened, copied and looked at, it took 3.6 times the model."""
     base, ids = Path(shutil.copytree(toy_model("llama"), tmp_path / "base")), 200_000
     tensors = {name: a.astype(ml_dtypes.bfloat16) for name, a in load_file(base / "model.safetensors").items()}
     tensors["model.embed_tokens.weight"] = np.ones((ids, 64), ml_dtypes.bfloat16)
