@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from weights_bridge.compare import GateReport
-from weights_bridge.console import Output, command
+from weights_bridge.console import FiniteFloat, Output, command
 from weights_bridge.errors import BudgetMissedError, counted
 from weights_bridge.run_folder import RunFolder
 
@@ -28,7 +28,7 @@ from weights_bridge.run_folder import RunFolder
     "--sentis-dump", type=click.Path(path_type=Path), help="With b, ab: what the kit's harness wrote in Unity."
 )
 @click.option("--sentis", help="With b, ab, --sequence: the package version.")
-@click.option("--budget", type=float, help="With --fixture, --sequence, b and ab: the least dB.")
+@click.option("--budget", type=FiniteFloat(min=0), help="With --fixture, --sequence, b and ab: the least dB.")
 @click.option("--sequence", type=click.Path(path_type=Path), help="A TOML file: how a graph with state is driven.")
 @click.option("--recorded", type=click.Path(path_type=Path), help="With --sequence: another loop's outputs, judged.")
 @click.option("--record", type=click.Path(path_type=Path), help="With --sequence: write its reference as an npz file.")

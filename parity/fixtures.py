@@ -183,7 +183,8 @@ def _read_npz(path: Path) -> dict[str, Array]:
     except FileNotFoundError:
         raise StageError(f"{path}: no such fixture", hint="a run keeps its fixtures in onnx/fixtures") from None
     except (zipfile.BadZipFile, ValueError, OSError, EOFError, AttributeError) as error:
-        raise StageError(f"{path}: not a whole npz file: {error}", hint="make or copy it again") from None
+        told = str(error).partition(" If you trust")[0]  # numpy's advice would run what the file holds
+        raise StageError(f"{path}: not a whole npz file: {told}", hint="make or copy it again") from None
 
 
 def _check_row(row: Mapping[str, Any], at: int, vocab: int) -> None:

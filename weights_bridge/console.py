@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -19,6 +20,16 @@ import click
 from weights_bridge.errors import InterruptedCommandError, StageError, not_installed, shown
 
 ANSWERED = "mlx_sentis.answered"  # a command that fails under --json before it answered gives an error document
+
+
+class FiniteFloat(click.FloatRange):
+    """An option's number with an end: a budget of NaN passes or fails everything, and JSON writes no infinity."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return number
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from mlx_sentis.watch.log import Log, read_log
-from weights_bridge.console import Output, command
+from weights_bridge.console import FiniteFloat, Output, command
 from weights_bridge.lock import is_held
 
 PATH = click.Path(path_type=Path)
@@ -19,7 +19,7 @@ PATH = click.Path(path_type=Path)
 @click.option("--out", type=PATH, default=None, help="Page to write; RUN/watch.html by default.")
 @click.option("--once", type=PATH, default=None, metavar="FILE", help="One .png or .html of now, then end.")
 @click.option("--open", "show", is_flag=True, help="Open the page in the browser.")
-@click.option("--every", type=click.FloatRange(min=0.2), default=5.0, show_default=True, help="Seconds between looks.")
+@click.option("--every", type=FiniteFloat(min=0.2), default=5.0, show_default=True, help="Seconds between looks.")
 def watch(output: Output, folder: Path, out: Path | None, once: Path | None, show: bool, every: float) -> None:
     """Show losses, learning rate, gradient norm and tokens per second of a training, while it runs or after."""
     from mlx_sentis.watch.page import state, write_page, write_picture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from weights_bridge.console import Output, command
+from weights_bridge.console import FiniteFloat, Output, command
 from weights_bridge.errors import BudgetMissedError
 from weights_bridge.run_folder import RunFolder
 
@@ -17,7 +17,7 @@ from weights_bridge.run_folder import RunFolder
 @click.option(
     "--fixture", type=click.Path(path_type=Path), help="With a graph: an npz file with in:: and out:: tensors."
 )
-@click.option("--limit-mib", type=click.FloatRange(min=0), help="What the weights may take; Uint8 only beyond it.")
+@click.option("--limit-mib", type=FiniteFloat(min=0), help="What the weights may take; Uint8 only beyond it.")
 @click.option("--rows", type=click.IntRange(min=0), help="The first N held-out rows; 0 is all.")
 @click.option("--no-task", is_flag=True, help="Only predict the numbers, ask no held-out rows.")
 @click.option("--sentis", help="The package version; the contract's, or 2.6.")

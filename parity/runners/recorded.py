@@ -18,6 +18,13 @@ from weights_bridge.compare import Array, GateResult
 from weights_bridge.errors import StageError, all_at_once
 
 HINT = "run the kit's harness again, or copy its whole output folder"
+# What a dump can lack without a word about the model in it; what Unity itself says (import failed, run failed) and
+# outputs that it lists otherwise than the graph (missing, extra) are not among them.
+OF_THE_DUMP = frozenset({
+    "another version", "another model", "another fixture", "nothing was run", "not run", "no file", "truncated",
+    "too long",
+})  # fmt: skip
+PACKAGE = "com.unity.ai.inference"
 DTYPES = {"float32": "<f4", "int32": "<i4"}
 
 
@@ -174,8 +181,12 @@ def _run(entry: dict) -> Run:
 
 def version_fault(dump: Dump, wanted: str) -> GateResult | None:
     """Return a failed result where a dump is of another package version: 2.6.0 and 2.6.1 are 2.6, 2.60.0 is not."""
-    if dump.version == wanted or dump.version.startswith((f"{wanted}.", f"{wanted}-")):
+    same = dump.version == wanted or dump.version.startswith((f"{wanted}.", f"{wanted}-"))
+    if same and dump.package == PACKAGE:
         return None
+    if same:
+        detail = f"found {dump.package}, wanted {PACKAGE}; dump with that package"
+        return GateResult("package", False, "another version", where="dump.json", detail=detail)
     detail = f"found {dump.package} {dump.version}, wanted {wanted}; give --sentis, or dump with that package"
     return GateResult("package", False, "another version", where="dump.json", detail=detail)
 
@@ -217,7 +228,7 @@ def _of_backend(dump: Dump, runs: Sequence[Run], name: str, sha256: str, wanted:
         other = next((run for run in runs if run.fixture == name), None)
         if other is None:
             listed = ", ".join(sorted(run.fixture for run in runs))
-            return _failed(backend, name, "missing", f"no run of it; the dump has {listed}")
+            return _failed(backend, name, "not run", f"no run of it; the dump has {listed}")
         found = f"its inputs have sha256 {other.fixture_sha256[:12]}…, wanted {sha256[:12]}…"
         return _failed(backend, name, "another fixture", f"{found}; run this fixture in Unity")
     if run.error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -40,8 +41,9 @@ def checked_dump(document: Any, folder: Path) -> dict[str, Any]:
         found = document.get("schema") if isinstance(document, dict) else type(document).__name__
         raise DumpFault([f"schema: found {_shown(found)}, wanted {DUMP_SCHEMA!r}"])
     form = _Form(folder.resolve())
-    for key in ("package", "version", "unity", "date", "device"):
-        form.field(document, key, "", _text)
+    for key, kind in (("package", _line), ("version", _line), ("unity", _line), ("device", _text)):
+        form.field(document, key, "", kind)
+    form.field(document, "date", "", _day)
     form.field(document, "models", "", _list)
     if not form.faults:
         for at, model in enumerate(document["models"]):
@@ -156,6 +158,19 @@ def _shown(value: Any) -> str:
 
 def _text(value: Any) -> str:
     return "" if not _string(value) and value.strip() else "a text"
+
+
+def _line(value: Any) -> str:
+    """A text that stands in a cell of the table."""
+    return _text(value) or ("" if value.isprintable() else "a text of one line")
+
+
+def _day(value: Any) -> str:
+    try:
+        day = date.fromisoformat(value)
+    except (TypeError, ValueError):
+        return "a day as YYYY-MM-DD"
+    return "" if day.isoformat() == value else "a day as YYYY-MM-DD"
 
 
 def _string(value: Any) -> str:

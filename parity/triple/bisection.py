@@ -15,6 +15,7 @@ from pathlib import Path
 
 from converters.divergence import Divergence
 from parity.fixtures import read_fixture
+from parity.runners.recorded import OF_THE_DUMP
 from parity.triple.causes import cause_steps, suspects
 from parity.triple.inside import first_parting
 from parity.triple.measure import Asked
@@ -45,9 +46,12 @@ class Context:
 
 def find_the_place(triple: Triple, asked: Asked, context: Context, budget_b_db: float, say: Say) -> None:
     """Add the steps to a table in which an edge misses; a table that holds gets none."""
+    failed = {edge: [row for row in triple.of(edge) if row.verdict == "FAIL"] for edge in asked.edges}
     missed: dict[EdgeName, list[Row]] = {
-        edge: [row for row in triple.of(edge) if row.verdict == "FAIL"] for edge in asked.edges
+        edge: [row for row in rows if not _of_the_dump(row)] for edge, rows in failed.items()
     }
+    if spoilt := [row for rows in failed.values() for row in rows if _of_the_dump(row)]:
+        triple.steps.append(_the_dump(spoilt))
     if not any(missed.values()):
         return
     triple.steps.append(_which_edge(triple, missed))
@@ -56,6 +60,17 @@ def find_the_place(triple: Triple, asked: Asked, context: Context, budget_b_db: 
             say(f"looking where edge {edge} begins to miss")
             triple.steps += follow(triple, asked, context, rows, budget_b_db)
             return  # what A gets wrong is wrong at B's other side too: one after the other
+
+
+def _of_the_dump(row: Row) -> bool:
+    """Tell whether a row fails only because the dump has not what was asked of it: the model is not at fault then."""
+    return all(result.passed or result.reason in OF_THE_DUMP for result in row.results)
+
+
+def _the_dump(rows: list[Row]) -> Step:
+    reasons = ", ".join(sorted({result.reason for row in rows for result in row.results if not result.passed}))
+    found = f"{counted(len(rows), 'row')} without all that is to be compared ({reasons}): no word about the model"
+    return Step("0", "the dump", f"{found}; mend it, or run the harness again, before anything else")
 
 
 def _which_edge(triple: Triple, missed: Mapping[EdgeName, list[Row]]) -> Step:

@@ -75,7 +75,9 @@ class Row:
 
     @property
     def max_abs(self) -> float | None:
-        """The largest absolute difference over all outputs; None where nothing could be compared."""
+        """The largest absolute difference over all outputs; None where one of them could not be compared."""
+        if any(result.max_abs is None and not result.passed for result in self.results):
+            return None
         return max((r.max_abs for r in self.results if r.max_abs is not None), default=None)
 
     def as_json(self) -> dict[str, Any]:

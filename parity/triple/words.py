@@ -42,7 +42,9 @@ def text_of(triple: Triple) -> str:
 def _details(triple: Triple) -> list[str]:
     found = [(f"{row.edge} {row.fixture}", row.worst) for row in triple.rows if not row.passed]
     found += [("dump", fault) for fault in triple.faults]
-    told = dict.fromkeys(f"  {where}: {r.tensor}: {r.reason}: {r.detail}" for where, r in found if r.detail)
+    told = dict.fromkeys(
+        f"  {where}: {r.tensor}: {r.reason}: {' '.join(r.detail.split())}" for where, r in found if r.detail
+    )
     lines = list(told)
     more = len(lines) - SHOWN
     return lines[:SHOWN] + ([f"  … and {more} more; --json lists every result"] if more > 0 else [])
@@ -103,7 +105,8 @@ def markdown(triple: Triple, title: str, picture: str | None) -> str:
         lines += ["", *(f"- {one}" for one in triple.disagreements)] if triple.disagreements else []
     lines += ["", "## Budgets", "", *_budgets(triple)]
     if dump := triple.facts.get("dump"):
-        told = f"{dump['package']} {dump['version']}, Unity {dump['unity']}, {dump['date']}, {dump['device']}"
+        told = f"{dump['package']} {dump['version']}, Unity {dump['unity']}, {dump['date']}, "
+        told += " ".join(dump["device"].split())
         lines += ["", "## Measured with", "", told]
     if notes := triple.facts.get("notes"):
         lines += ["", "## Notes", "", *(f"- {note}" for note in notes)]

@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import click
+import pytest
 from click.testing import CliRunner, Result
 
+import cli
 from weights_bridge.console import Output, command
 from weights_bridge.errors import BudgetMissedError, StageError
 
@@ -83,6 +85,15 @@ def test_wrong_use_is_exit_2() -> None:
     assert run().exit_code == 2
     assert run("a", "b").exit_code == 2
     assert run("--colour", "a").exit_code == 2
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf", "-1", "1e999"])
+@pytest.mark.parametrize(
+    "words", [("parity", "--budget"), ("quantise", "m.onnx", "--limit-mib"), ("watch", ".", "--every")]
+)
+def test_a_number_without_an_end_is_a_wrong_use(words: tuple[str, ...], number: str) -> None:
+    result = CliRunner().invoke(cli.main, [*words, number, "--json"])
+    assert (result.exit_code, json.loads(result.stdout)["schema"]) == (2, "mlx-sentis/error/1")
 
 
 def test_wrong_use_under_json_is_a_document_too() -> None:

@@ -73,6 +73,12 @@ def test_another_package_version_is_told_from_a_patch(dump: Path, found_version:
         assert fault.reason == "another version" and found_version in fault.detail and wanted in fault.detail
 
 
+def test_another_package_under_the_same_version_is_not_taken_for_it(dump: Path) -> None:
+    edit_dump(dump, lambda document: document.update(package="com.unity.sentis"))
+    fault = version_fault(read_dump(dump), "2.6")
+    assert fault is not None and fault.reason == "another version" and "com.unity.sentis" in fault.detail
+
+
 def test_a_dump_of_another_model_names_both_hashes(dump: Path) -> None:
     fault = model_of(read_dump(dump), "0" * 64, "mine.onnx")
     assert isinstance(fault, GateResult)
@@ -99,10 +105,10 @@ def test_outputs_of_a_fixture_with_other_inputs_are_not_given_out(dump: Path) ->
     assert reasons(changed) == {("another fixture", "one")}
 
 
-def test_a_fixture_that_was_not_run_is_missing_and_what_was_run_is_named(dump: Path) -> None:
+def test_a_fixture_that_was_not_run_is_told_as_such_and_what_was_run_is_named(dump: Path) -> None:
     edit_dump(dump, lambda document: document["models"][0]["runs"][0].update(fixture="two", fixture_sha256="1" * 64))
     one = found(dump)
-    assert reasons(one) == {("missing", "one")} and "the dump has two" in one.faults[0].detail
+    assert reasons(one) == {("not run", "one")} and "the dump has two" in one.faults[0].detail
 
 
 @pytest.mark.parametrize(
@@ -138,6 +144,9 @@ def test_a_file_that_was_cut_after_the_dump_is_truncated(dump: Path) -> None:
 BAD: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
     ("another schema", lambda d: d.update(schema="mlx-sentis/sentis-dump/2"), "schema: found"),
     ("no version", lambda d: d.pop("version"), "version: missing"),
+    ("a day in words", lambda d: d.update(date="yesterday\n| x |"), "date: found"),
+    ("a day without dashes", lambda d: d.update(date="20261201"), "a day as YYYY-MM-DD"),
+    ("a version of two lines", lambda d: d.update(version="2.6.0\n2.5.0"), "a text of one line"),
     ("models no list", lambda d: d.update(models={}), "models: found {}, wanted a list"),
     ("no models", lambda d: d.update(models=[]), "models: the list is empty"),
     ("a model that is text", lambda d: d.update(models=["m"]), "models[0]: found 'm', wanted an object"),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from helpers import call
 from onnx.external_data_helper import convert_model_to_external_data
+from sentis_dumps import edit_dump
 from triple_cases import Case, steps
 
 from converters.facts import facts
@@ -99,6 +101,35 @@ def test_a_measured_miss_that_is_not_predicted_says_which_outputs_miss_and_how_t
     assert "the emulator agrees with ONNX Runtime at every tensor" in told["found"]
     assert "graph extract" in told["command"]
     assert numbers(document) == [*ORDER, "3", "4"]
+
+
+def _cut(folder: Path) -> None:
+    (path,) = folder.glob("CPU/f/0.bin")
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def _of_other_inputs(folder: Path) -> None:
+    edit_dump(folder, lambda document: document["models"][0]["runs"][0].update(fixture="g", fixture_sha256="0" * 64))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (_cut, "truncated"),
+        (lambda folder: (folder / "CPU/f/0.bin").unlink(), "no file"),
+        (lambda folder: edit_dump(folder, lambda document: document.update(version="2.5.0")), "another version"),
+        (_of_other_inputs, "not run"),
+    ],
+)
+def test_what_a_dump_lacks_is_no_fault_of_the_import(
+    linear: Case, spoil: Callable[[Path], object], reason: str
+) -> None:
+    dump = linear.dump()
+    spoil(dump)
+    document = linear.asked("--sentis-dump", dump, code=3)
+    (step,) = document["steps"]
+    assert step["number"] == "0" and reason in step["found"] and "no word about the model" in step["found"]
+    assert [row["max_abs"] for row in document["rows"]] == [0.0, None, None]  # nothing looks equal that is not there
 
 
 def test_the_command_that_writes_inner_tensors_as_outputs_works(case: Callable[..., Case]) -> None:
