@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 
 CONSTANTS = ("Constant", "ConstantOfShape")
+UNFIT = (IndexError, KeyError, ValueError, TypeError, AttributeError, ZeroDivisionError, OverflowError)
 
 
 @dataclass
@@ -169,6 +170,10 @@ class _Walk:
         except Unknown as reason:
             graph.forget_since(mark)
             self._leave(given, str(reason))
+        except UNFIT as error:
+            graph.forget_since(mark)
+            said = f"its inputs or attributes do not fit its operator ({type(error).__name__}: {error})"
+            self._leave(given, f"{given.op} {given.label!r}: {said}")
 
     def _leave(self, node: Node, reason: str) -> None:
         for name in filter(None, node.outputs):

@@ -13,6 +13,7 @@ from parity.emulator.prediction import Throws
 from weights_bridge.compare import Array
 from weights_bridge.errors import StageError
 
+UNFIT = (IndexError, KeyError, ValueError, TypeError, AttributeError, ZeroDivisionError, OverflowError, AssertionError)
 INSIDE_BYTES = 4096  # constants up to here are written into the graph, larger ones are handed over where they lie
 
 
@@ -70,7 +71,11 @@ class Runner:
         if stage.on_host:
             for step in stage.steps:
                 given = [self._value(name, values) if name else None for name in step.inputs]
-                found = step.run(*given) if step.run else []
+                try:
+                    found = step.run(*given) if step.run else []
+                except UNFIT as error:
+                    said = str(error).strip().splitlines()[:1] or [type(error).__name__]
+                    raise StageError(f"{step.label!r} does not run with these inputs: {said[0]}") from None
                 for name, array in zip(step.outputs, found, strict=True):
                     values[name] = np.asarray(array, DTYPES[self.graph.kinds[name]])
             return
