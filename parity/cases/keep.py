@@ -37,7 +37,7 @@ def write_case(records: Mapping[str, Any], folder: Path) -> list[Path]:
     for file in (page, *(folder / name for name in LISTS)):
         if file.is_file() and MADE_BY not in file.read_text(encoding="utf-8", errors="replace"):
             raise StageError(f"{file}: there, and not made by this command", hint="move it, or give another --out")
-    others = [one for one in all_records(folder) if one["model"] != records["model"]]
+    others = [read_records(path) for path in (folder / "records").glob("*.json") if path.name != kept.name]
     everything = sorted([*others, records], key=lambda one: one["model"])
     write_json(kept, records)
     write_text(page, case_page(records))
@@ -57,9 +57,13 @@ def folder_faults(folder: Path) -> list[str]:
     Raises:
         StageError: no records in it.
     """
-    found = all_records(folder)
-    if not found:
+    files = sorted((folder / "records").glob("*.json"))
+    if not files:
         raise StageError(f"{folder}: no records/*.json in it", hint="`mlx-sentis case RUN --out DIR` makes the folder")
+    try:
+        found = all_records(folder)
+    except StageError as fault:  # nothing can be held against records that are none
+        return [fault.message]
     wanted = {f"{records['model']}.md": case_page(records) for records in found}
     wanted |= {name: text_of(found) for name, text_of in LISTS.items()}
     faults = [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -41,7 +39,8 @@ def case_page(records: Records) -> str:
         "",
         f"Case file of {facts.date or 'a run without a finished stage'}, made by `mlx-sentis case` from the records of "
         "one run. Every value names the record it was read from;",
-        f"`mlx-sentis case RUN --check FILE` names a line that says something else. Records: {records_hash(records)}.",
+        f"`mlx-sentis case RUN --check FILE` names a line that says something else. "
+        f"Records: {short_hash(records['sha256'])}.",
         "",
         f"**Status: {status(facts)}.**",
     ]
@@ -61,12 +60,6 @@ def status(facts: Facts) -> str:
     return "; ".join(
         ["fine-tuned" if tuned else "as it is, not fine-tuned here", *told, f"edge B: {edge_b_words(facts)}"]
     )
-
-
-def records_hash(records: Records) -> str:
-    """Return the short SHA-256 of records, however their file is indented."""
-    text = json.dumps(records, sort_keys=True, ensure_ascii=False)
-    return short_hash(hashlib.sha256(text.encode()).hexdigest())
 
 
 def verified_exports(all_records: Sequence[Records]) -> str:

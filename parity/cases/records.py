@@ -6,6 +6,7 @@ is a function of them alone, so it can be written again anywhere, and a number c
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import Counter
@@ -18,7 +19,7 @@ import tomlkit
 from parity.report import GATES, TRIPLE, gate_summary
 from parity.triple.in_report import worst_rows
 from weights_bridge.errors import StageError, all_at_once
-from weights_bridge.files import read_json, sha256_of
+from weights_bridge.files import read_json, sha256_of, sha256_of_text
 from weights_bridge.run_folder import RunFolder
 
 SCHEMA = "mlx-sentis/case-records/1"
@@ -33,8 +34,8 @@ def collect(run: RunFolder) -> dict[str, Any]:
         run: the folder; what no stage has written yet is left out, and the page says so.
 
     Returns:
-        `schema`, `model`, `date` (day the last stage ended), `hashes` (file to SHA-256) and `sources` (file to the
-        part of it that a case file shows).
+        `schema`, `model`, `date` (day the last stage ended), `hashes` (file to SHA-256), `sources` (file to the part of
+        it that a case file shows) and `sha256` of all this.
 
     Raises:
         StageError: no recipe, or a record was altered after its stage had written it.
@@ -47,7 +48,7 @@ def collect(run: RunFolder) -> dict[str, Any]:
         lines = [f"{result.where}: {result.detail}" for result in altered]
         hint = "a case file is made of what stages wrote: run the stage again, or restore the file"
         raise all_at_once(f"{run.root}: records changed since they were written:", lines, hint=hint)
-    sources = {name: READ[name](_document(path)) for name, path in there.items()}
+    sources = {name: _kept(name, path) for name, path in there.items()}
     stages = sources["manifest.json"]["stages"]
     sources |= _graphs(run, read_json(contract) if (contract := used["onnx/contract.json"]).is_file() else {})
     found = {
@@ -58,19 +59,29 @@ def collect(run: RunFolder) -> dict[str, Any]:
         "sources": sources,
     }
     model = read_json(there["recipe.json"])["model"]["path"]
-    return without_paths(found, (model, str(run.root.resolve()), str(Path.cwd()), str(Path.home())))
+    found = without_paths(found, (model, str(run.root.resolve()), str(Path.cwd()), str(Path.home())))
+    return found | {"sha256": content_sha256(found)}
 
 
 def read_records(path: Path) -> dict[str, Any]:
     """Read records that `collect` made.
 
     Raises:
-        StageError: missing, not JSON, or of another schema.
+        StageError: missing, not JSON, of another schema, or changed since they were made.
     """
     found = read_json(path)
     if not isinstance(found, dict) or found.get("schema") != SCHEMA or not {"model", "sources"} <= found.keys():
         raise StageError(f"{path}: not records of schema {SCHEMA}", hint="`mlx-sentis case RUN --out DIR` writes them")
+    if found.get("sha256") != (now := content_sha256(found)):
+        what = f"{path}: changed since it was made (sha256 found {now[:12]}…, it says {str(found.get('sha256'))[:12]}…)"
+        raise StageError(what, hint="`mlx-sentis case RUN --out DIR` writes it again; numbers are changed by running")
     return found
+
+
+def content_sha256(records: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of what records say, however their file is indented."""
+    said = {key: value for key, value in records.items() if key != "sha256"}
+    return sha256_of_text(json.dumps(said, sort_keys=True, ensure_ascii=False))
 
 
 def file_name(model: str) -> str:
@@ -96,10 +107,20 @@ def without_paths(value: Any, known: Sequence[str] = ()) -> Any:
     return ABSOLUTE.sub(lambda found: found[1] or "…", value)
 
 
-def _document(path: Path) -> Any:
-    if path.suffix != ".toml":
-        return read_json(path)
-    return tomlkit.parse(path.read_text(encoding="utf-8"))
+def _kept(name: str, path: Path) -> dict[str, Any]:
+    """Return what a case file keeps of one file of a run.
+
+    Raises:
+        StageError: it cannot be read, or is not in the form that this version's stages write.
+    """
+    try:
+        if path.suffix != ".toml":
+            return READ[name](read_json(path))
+        return READ[name](tomlkit.parse(path.read_text(encoding="utf-8")))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:  # tomlkit's and UTF-8's errors are ValueErrors
+        what = f"no {error}" if isinstance(error, KeyError) else str(error)
+        hint = "run the stage that writes it again with this version"
+        raise StageError(f"{path}: not in the form that this version reads: {what}", hint=hint) from None
 
 
 def _recipe(found: Mapping[str, Any]) -> dict[str, Any]:

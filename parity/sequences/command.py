@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+import numpy as np
 
+from parity.fixtures import read_outputs
 from parity.sequences.acceptance import Measured, Side, measure_sequence
 from parity.sequences.levels import step_levels
 from parity.sequences.picture import draw_sequence
 from parity.sequences.reference import record
-from parity.sequences.spec import read_spec
-from weights_bridge.compare import GateReport
+from parity.sequences.spec import SequenceSpec, read_spec
+from weights_bridge.compare import Array, GateReport
 from weights_bridge.console import Output
 from weights_bridge.errors import StageError
 from weights_bridge.files import write_json, write_text
@@ -57,11 +59,10 @@ class Asked:
 def sequence_report(output: Output, model: Path, sequence: Path, asked: Asked) -> GateReport:
     """Measure a graph over a sequence, say it step by step, and write report and picture where they are asked for."""
     from parity.budgets import load_budgets
-    from parity.fixtures import read_outputs
 
     spec = read_spec(sequence)
     budget = load_budgets("default").sequence_db if asked.budget_db is None else asked.budget_db
-    heard, given = ({}, None) if asked.recorded is None else read_outputs(asked.recorded)
+    heard, given = ({}, None) if asked.recorded is None else _recording(asked.recorded, spec)
     measured = measure_sequence(model, spec, budget, recorded=given, heard=heard.get("signal"), sentis=asked.sentis)
     if (out := asked.out) is not None:
         write_json(out / "sequence.json", measured.report.as_json())
@@ -70,6 +71,26 @@ def sequence_report(output: Output, model: Path, sequence: Path, asked: Asked) -
     for line in step_lines(measured):
         output.story(line)
     return measured.report
+
+
+def _recording(path: Path, spec: SequenceSpec) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Return inputs, where it has any, and outputs of another loop: an npz file, or raw numbers of the one output.
+
+    Raises:
+        StageError: it cannot be read, or holds no whole numbers.
+    """
+    if path.suffix != ".bin":
+        return read_outputs(path)
+    if len(spec.outputs) != 1:
+        hint = 'write outputs = ["NAME"], or record an npz file'
+        raise StageError(f"{spec.path}: outputs: found {len(spec.outputs)}, wanted one for {path.name}", hint=hint)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise StageError(f"{path}: cannot be read: {error.strerror}", hint="--recorded FILE.npz or FILE.bin") from None
+    if len(data) % 4:
+        raise StageError(f"{path}: {len(data)} bytes, no whole float32 numbers", hint="write little-endian float32")
+    return {}, {spec.outputs[0]: np.frombuffer(data, "<f4")}
 
 
 def step_lines(measured: Measured) -> list[str]:

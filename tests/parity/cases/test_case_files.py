@@ -15,7 +15,7 @@ import converters
 from parity.cases.cells import Facts
 from parity.cases.keep import LISTS, all_records, text_faults, write_case
 from parity.cases.pages import case_page, eval_log, verified_exports
-from parity.cases.records import collect, file_name, read_records, without_paths
+from parity.cases.records import READ, collect, content_sha256, file_name, read_records, without_paths
 from weights_bridge.files import read_json, write_json
 from weights_bridge.run_folder import RunFolder
 
@@ -28,7 +28,12 @@ PLACE = re.compile(r"`([\w./-]+): ([\w.-]+)`((?:, `[\w.-]+`)*)")
 def altered(change: Any) -> dict[str, Any]:
     records = copy.deepcopy(RECORDS)
     change(records["sources"])
-    return records
+    return records | {"sha256": content_sha256(records)}
+
+
+def named(model: str) -> dict[str, Any]:
+    records = RECORDS | {"model": model}
+    return records | {"sha256": content_sha256(records)}
 
 
 def test_the_pages_of_the_repository_are_what_their_records_say() -> None:
@@ -207,7 +212,7 @@ def test_a_page_that_somebody_wrote_is_not_replaced(tmp_path: Path) -> None:
 
 def test_lists_hold_every_model_of_their_folder_once(tmp_path: Path) -> None:
     write_case(RECORDS, tmp_path)
-    write_case(RECORDS | {"model": "another"}, tmp_path)
+    write_case(named("another"), tmp_path)
     write_case(RECORDS, tmp_path)
     text = (tmp_path / "verified_exports.md").read_text(encoding="utf-8")
     assert re.findall(r"^## ([\w-]+),", text, re.M) == ["another", "smollm2-135m"]
@@ -215,6 +220,41 @@ def test_lists_hold_every_model_of_their_folder_once(tmp_path: Path) -> None:
     (tmp_path / "records" / "another.json").unlink()
     result = call("case", "--check", tmp_path)
     assert result.exit_code == 3 and "another.md: a page without records/another.json" in result.output
+
+
+def test_records_that_were_changed_by_hand_are_no_records(tmp_path: Path) -> None:
+    write_case(RECORDS, tmp_path)
+    kept = tmp_path / "records" / "smollm2-135m.json"
+    edit_json(kept, lambda found: found["sources"]["manifest.json"]["stages"]["train"]["facts"].update(updates=7))
+    result = call("case", "--check", tmp_path)
+    assert result.exit_code == 3 and "smollm2-135m.json: changed since it was made" in result.stderr
+    for words in ((kept,), (kept, "--out", tmp_path), (kept, "--check", tmp_path / "smollm2-135m.md")):
+        result = call("case", *words)
+        assert result.exit_code == 1 and "changed since it was made" in result.stderr
+
+
+def test_files_of_a_run_in_another_form_are_one_line(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    for name in READ:
+        path = run.path(*name.split("/"))
+        if name in ("manifest.json", "recipe.json"):
+            continue
+        for text in (
+            "{}",
+            "[1]",
+            "3",
+            '"x"',
+            '{"stages": 1, "findings": [{}], "passes": [{}], "rows": [1]}',
+            "[a",
+            "\xff",
+        ):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="latin-1")
+            result = call("case", run.root)
+            assert result.exception is None or isinstance(result.exception, SystemExit), (name, text)
+            if text == "3":
+                assert result.exit_code == 1 and str(path) in result.stderr, (name, text)
+        path.unlink()
 
 
 def test_records_edited_together_with_their_page_are_found_by_the_run_alone(tmp_path: Path) -> None:

@@ -194,6 +194,24 @@ def test_files_that_are_damaged_are_one_line(made: Made, tmp_path: Path, broken:
     assert result.exit_code == 1 and "reference.npz" in result.stderr and "Traceback" not in result.output
 
 
+def test_raw_numbers_of_a_loop_are_judged_like_an_archive(made: Made, tmp_path: Path) -> None:
+    path = tmp_path / "unity.bin"
+    words = ("parity", "--model", made.onnx, "--sequence", made.spec, "--recorded", path)
+    right = drive(open_graph(made.onnx), read_spec(made.spec), made.signal)["y"].astype("<f4").tobytes()
+    for data, code, said in (
+        (right, 0, ""),
+        (right[:-4], 3, "recorded / y: length at step 29 (found 29 steps, wanted 30)"),
+        (right[4:] + right[:4], 3, "recorded / y: below budget at first at step 0"),
+        (right[:-1], 1, "no whole float32 numbers"),
+        (b"", 3, "nothing compared"),
+    ):
+        path.write_bytes(data)
+        result = call(*words)
+        assert result.exit_code == code and said in result.stderr, result.output
+    path.unlink()
+    assert call(*words).exit_code == 1
+
+
 def test_a_recording_of_another_signal_is_told(made: Made, tmp_path: Path) -> None:
     outputs = drive(open_graph(made.onnx), read_spec(made.spec), made.signal)
     words = ("parity", "--model", made.onnx, "--sequence", made.spec, "--recorded", tmp_path / "unity.npz")
