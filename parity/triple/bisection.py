@@ -46,7 +46,9 @@ class Context:
 
 def find_the_place(triple: Triple, asked: Asked, context: Context, budget_b_db: float, say: Say) -> None:
     """Add the steps to a table in which an edge misses; a table that holds gets none."""
-    failed = {edge: [row for row in triple.of(edge) if row.verdict == "FAIL"] for edge in asked.edges}
+    failed: dict[EdgeName, list[Row]] = {
+        edge: [row for row in triple.of(edge) if row.verdict == "FAIL"] for edge in asked.edges
+    }
     missed: dict[EdgeName, list[Row]] = {
         edge: [row for row in rows if not _of_the_dump(row)] for edge, rows in failed.items()
     }
