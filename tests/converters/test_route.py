@@ -73,5 +73,9 @@ def test_the_command_refuses_in_a_line_and_names_paths(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_the_contract_holds_the_choice(exported):
-    assert "path" not in exported("llama").contract  # a call from Python chooses nothing
+@pytest.mark.slow
+def test_the_command_prints_the_choice_and_the_contract_keeps_it(toy_model, tmp_path):
+    answer = call("export", toy_model("llama"), "--out", tmp_path)
+    assert answer.exit_code == 0 and "path wrapper: llama has one here" in answer.stderr
+    kept = json.loads((tmp_path / "contract.json").read_text())["path"]
+    assert kept["path"] == "wrapper" and "optimum is not installed" in kept["others"]["optimum"]
