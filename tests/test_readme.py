@@ -178,3 +178,10 @@ def test_what_prepare_writes_goes_into_training_by_the_commands_as_they_are_docu
         done = call(*words)
         assert done.exit_code == 0, done.output
     assert (tmp_path / "runs/mine/checkpoints/best/adapter.safetensors").is_file()
+
+
+def test_the_table_of_exporters_wants_the_whole_model() -> None:
+    cut = {"benches": [{"bench": "export", "facts": {"layers": 4, "of_layers": 30}}], "versions": {}}
+    for document in (cut, {"benches": []}):
+        with pytest.raises(ValueError, match="bench export --full --json"):
+            readme_blocks.layers_of(document)
