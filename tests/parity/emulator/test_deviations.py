@@ -20,6 +20,7 @@ from parity.emulator.node import as_kind
 from parity.runners.sentis import onnx_outputs
 from weights_bridge.errors import StageError
 
+RULES = [pytest.param(rule, marks=pytest.mark.slow) if rule == "RANGE.BIG" else rule for rule in sorted(SHOWN)]
 SILENT = ("silent_deviation", "import_warning")
 
 
@@ -81,7 +82,7 @@ def close(found: Prediction, wanted: np.ndarray) -> bool:
     return bool(np.allclose(got, wanted, rtol=3e-5, atol=3e-6, equal_nan=True))
 
 
-@pytest.mark.parametrize("rule", sorted(SHOWN))
+@pytest.mark.parametrize("rule", RULES)
 def test_the_deviation_shows_and_says_its_rule(rule: str, tmp_path: Path):
     case = SHOWN[rule]
     path = written(case, tmp_path)
@@ -96,7 +97,7 @@ def test_the_deviation_shows_and_says_its_rule(rule: str, tmp_path: Path):
         assert one.rule != rule or ("not verified" in one.confidence) != source.verified
 
 
-@pytest.mark.parametrize("rule", sorted(set(SHOWN)))
+@pytest.mark.parametrize("rule", RULES)
 def test_the_pass_that_claims_it_cures_it(rule: str, tmp_path: Path):
     case = SHOWN[rule]
     path = written(case, tmp_path)

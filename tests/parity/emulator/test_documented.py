@@ -205,3 +205,22 @@ def test_typed_numbers_of_a_large_weight_are_read_too(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
     x = np.ones((2, 64), np.float32)
     np.testing.assert_allclose(predict(tmp_path / "m.onnx", {"x": x}).outputs["y"], x @ weight, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64, np.int64, np.uint8])
+@pytest.mark.parametrize("in_a_node", [True, False])
+def test_large_constants_of_every_type_are_read_where_they_lie(tmp_path: Path, dtype: type, in_a_node: bool) -> None:
+    """They are larger than what is read with the graph, and of the types that Sentis converts."""
+    values = (np.random.default_rng(8).normal(size=(80, 80)) * 40).astype(dtype)
+    tensor = numpy_helper.from_array(values, "w")
+    nodes = [node("Cast", ["w"], ["f"], to=1), node("Add", ["x", "f"], ["y"])]
+    if in_a_node:
+        nodes.insert(0, node("Constant", [], ["w"], value=tensor))
+    info = helper.make_tensor_value_info("x", 1, [80])
+    held = [] if in_a_node else [tensor]
+    graph = helper.make_graph(nodes, "made", [info], [onnx.ValueInfoProto(name="y")], held)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    found = predict(tmp_path / "m.onnx", {"x": np.zeros(80, np.float32)})
+    assert found.verdict == "predicted", found.reason
+    np.testing.assert_array_equal(found.outputs["y"], values.astype(np.float32))
