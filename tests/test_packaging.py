@@ -35,6 +35,8 @@ def test_the_wheel_holds_the_data_that_the_code_opens() -> None:
     assert {f"mlx_sentis/data/npc-commands/{split}.jsonl" for split in splits} <= names
     assert "mlx_sentis/data/npc-commands/tools.json" in names
     assert "parity/budgets/default.toml" in names
+    cases = {"smollm2-135m.md", "verified_exports.md", "eval_log.md", "records/smollm2-135m.json"}
+    assert {f"converters/cases/{name}" for name in cases} <= names
     assert {f"converters/sentis/{version}.json" for version in ("2.4", "2.5", "2.6")} <= names
 
 

@@ -16,13 +16,14 @@ from typing import Any
 
 import tomlkit
 
-from parity.report import GATES, TRIPLE, gate_summary
-from parity.triple.in_report import worst_rows
+from parity.report import GATES, gate_summary
+from parity.triple.in_report import current_triple, worst_rows
 from weights_bridge.errors import StageError, all_at_once
 from weights_bridge.files import read_json, sha256_of, sha256_of_text
 from weights_bridge.run_folder import RunFolder
 
 SCHEMA = "mlx-sentis/case-records/1"
+TRIPLE_FILE = "parity/triple.json"
 ABSOLUTE = re.compile(r"(?<![\w:/.~])(?:~|[A-Za-z]:)?[\\/](?:[^\s\\/:'\"]+[\\/])+([^\s\\/:'\"]*)")
 LEFT_OUT = {"rows", "conduct", "arguments", "schema"}  # of axes.json: single answers stay with the run
 
@@ -44,6 +45,8 @@ def collect(run: RunFolder) -> dict[str, Any]:
     there = {name: path for name, path in used.items() if path.is_file()}
     if "recipe.json" not in there:
         raise StageError(f"{run.root}: no recipe.json", hint="run at least `mlx-sentis run` up to its first stage")
+    if TRIPLE_FILE in there and current_triple(run) is None:
+        del there[TRIPLE_FILE]  # of an earlier graph
     if altered := run.altered([path for name, path in there.items() if run.is_recorded(path)]):
         lines = [f"{result.where}: {result.detail}" for result in altered]
         hint = "a case file is made of what stages wrote: run the stage again, or restore the file"
@@ -233,5 +236,5 @@ READ: dict[str, Callable[[Any], dict[str, Any]]] = {
     "fix.json": _fix,
     "eval/axes.json": _axes,
     **{f"parity/{name}": gate_summary for name in GATES.values()},
-    f"parity/{TRIPLE}": lambda found: {"rows": worst_rows(found)},
+    TRIPLE_FILE: lambda found: {"rows": worst_rows(found)},
 }

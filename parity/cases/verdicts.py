@@ -7,8 +7,9 @@ from typing import Any
 
 from converters.finding import TAXONOMY
 from parity.cases.cells import MISSING, Facts, line, origin
+from parity.cases.records import TRIPLE_FILE
 from parity.eval_words import axis_line, verdict_word, words_of
-from parity.report import GATE_LABELS, GATES, NOT_RUN, TRIPLE, gate_rows
+from parity.report import GATE_LABELS, GATES, NOT_RUN, gate_rows
 from parity.triple.in_report import report_row
 
 FOUND_IN = (
@@ -16,7 +17,6 @@ FOUND_IN = (
     ("manifest.json", "stages.export.facts.findings"),
     ("fix.json", "findings.before"),
 )
-TRIPLE_FILE = f"parity/{TRIPLE}"
 EDGE_B = ("edge B, ONNX Runtime ↔ Sentis", NOT_RUN, "`parity RUN --edge ab` predicts it, a dump from Unity measures it")
 
 
