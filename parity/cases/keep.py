@@ -114,7 +114,8 @@ def _around(found: str, wanted: str) -> tuple[str, str]:
         (at for at, (a, b) in enumerate(zip(found, wanted, strict=False)) if a != b), min(len(found), len(wanted))
     )
     start = max(0, same - SHOWN // 2)
-    return _cut(found[start:]), _cut(wanted[start:])
+    begin = f"{wanted[: wanted.find(' |', 2)]} … " if start and wanted.startswith("| ") else ""  # which row it is
+    return begin + _cut(found[start:]), begin + _cut(wanted[start:])
 
 
 def _cut(text: str) -> str:

@@ -35,7 +35,7 @@ def test_a_finished_runs_case_file_has_all_fields_and_no_path_of_this_machine(to
     assert re.search(r"\| edge A, tuned weights: sequence \| pass \| [23] turns, \d+ steps", page)
     for file in tmp_path.rglob("*"):
         if file.is_file():
-            assert str(toy_run.parent.parent) not in file.read_text(encoding="utf-8")
+            assert str(toy_run.parent) not in file.read_text(encoding="utf-8")
     assert (tmp_path / "records" / "toy-llama.json").stat().st_size < 100_000
     for checked in (("--check", tmp_path), (toy_run, "--check", tmp_path / "toy-llama.md")):
         assert call("case", *checked).exit_code == 0

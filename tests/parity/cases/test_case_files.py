@@ -252,7 +252,7 @@ def test_files_of_a_run_in_another_form_are_one_line(tmp_path: Path) -> None:
             path.write_text(text, encoding="latin-1")
             result = call("case", run.root)
             assert result.exception is None or isinstance(result.exception, SystemExit), (name, text)
-            if text == "3":
+            if text == "3" and name != "parity/triple.json":  # without its stage it is not looked at
                 assert result.exit_code == 1 and str(path) in result.stderr, (name, text)
         path.unlink()
 
