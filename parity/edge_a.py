@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from weights_bridge.settings import Settings
 
 LEVELS: tuple[Optimisation, ...] = ("off", "all")
+INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+ONNX_RUNTIME_TYPES = {f"tensor({name})": name for name in ("bool", "float16", *INTEGERS)} | {
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+}
 
 
 def measure_edge_a(
@@ -239,6 +244,11 @@ def run_inputs(session: Any, inputs: Mapping[str, Array], name: str) -> dict[str
         for reason, names in (("missing", asked - given), ("extra", given - asked))
         for n in sorted(names)
     ]
+    for value in session.get_inputs():
+        wanted = ONNX_RUNTIME_TYPES.get(value.type)
+        if value.name in given and wanted and wanted != (found := inputs[value.name].dtype.name):
+            detail = f"found {found}, wanted {wanted}"
+            faults.append(GateResult(value.name, False, "dtype", where=f"input {value.name}", detail=detail))
     if faults:
         return faults
     names = [value.name for value in session.get_outputs()]

@@ -21,7 +21,7 @@ HINT = "run the kit's harness again, or copy its whole output folder"
 # What a dump can lack without a word about the model in it; what Unity itself says (import failed, run failed) and
 # outputs that it lists otherwise than the graph (missing, extra) are not among them.
 OF_THE_DUMP = frozenset({
-    "another version", "another model", "another fixture", "nothing was run", "not run", "no file", "truncated",
+    "another version", "another model", "another fixture", "nothing was run", "not recorded", "no file", "truncated",
     "too long",
 })  # fmt: skip
 PACKAGE = "com.unity.ai.inference"
@@ -228,7 +228,7 @@ def _of_backend(dump: Dump, runs: Sequence[Run], name: str, sha256: str, wanted:
         other = next((run for run in runs if run.fixture == name), None)
         if other is None:
             listed = ", ".join(sorted(run.fixture for run in runs))
-            return _failed(backend, name, "not run", f"no run of it; the dump has {listed}")
+            return _failed(backend, name, "not recorded", f"no run of it; the dump has {listed}")
         found = f"its inputs have sha256 {other.fixture_sha256[:12]}…, wanted {sha256[:12]}…"
         return _failed(backend, name, "another fixture", f"{found}; run this fixture in Unity")
     if run.error:

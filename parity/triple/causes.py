@@ -18,7 +18,16 @@ if TYPE_CHECKING:
 
 MASK_OPERATORS = {"And", "Or", "Xor", "Not", "Where", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"}
 MASK_RULES = {"CAST.TO_BOOL"}
-INT_RULES = {"CAST.INT64", "CAST.NARROW_INT", "INT64.RANGE", "INT64.UNREAD", "POW.INT", "RANGE.BIG", "DOUBLE.RANGE"}
+INT_RULES = {
+    "CAST.INT64",
+    "CAST.NARROW_INT",
+    "INT64.RANGE",
+    "INT64.UNREAD",
+    "INT64.WRAP",
+    "POW.INT",
+    "RANGE.BIG",
+    "DOUBLE.RANGE",
+}
 ATTRIBUTE_PREDICATES = {"attribute", "old_softmax_axis", "opset_below", "opset_from"}
 NODES_SHOWN = 3
 
@@ -115,7 +124,7 @@ def cause_steps(suspected: Sequence[Suspect], known: Facts, onnx: Path) -> list[
         mine = [suspect for suspect in left if cause.covers(suspect, known)]
         left = [suspect for suspect in left if suspect not in mine]
         steps.append(_step(cause.number, cause.name, mine, onnx))
-    return steps + ([_step("2e", "arithmetic of Sentis' own", left, onnx)] if left else [])
+    return steps + ([_step("2e", "anything else", left, onnx)] if left else [])
 
 
 def _step(number: str, name: str, mine: Sequence[Suspect], onnx: Path) -> Step:

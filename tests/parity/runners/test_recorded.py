@@ -108,7 +108,7 @@ def test_outputs_of_a_fixture_with_other_inputs_are_not_given_out(dump: Path) ->
 def test_a_fixture_that_was_not_run_is_told_as_such_and_what_was_run_is_named(dump: Path) -> None:
     edit_dump(dump, lambda document: document["models"][0]["runs"][0].update(fixture="two", fixture_sha256="1" * 64))
     one = found(dump)
-    assert reasons(one) == {("not run", "one")} and "the dump has two" in one.faults[0].detail
+    assert reasons(one) == {("not recorded", "one")} and "the dump has two" in one.faults[0].detail
 
 
 @pytest.mark.parametrize(

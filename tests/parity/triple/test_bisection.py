@@ -118,7 +118,7 @@ def _of_other_inputs(folder: Path) -> None:
         (_cut, "truncated"),
         (lambda folder: (folder / "CPU/f/0.bin").unlink(), "no file"),
         (lambda folder: edit_dump(folder, lambda document: document.update(version="2.5.0")), "another version"),
-        (_of_other_inputs, "not run"),
+        (_of_other_inputs, "not recorded"),
     ],
 )
 def test_what_a_dump_lacks_is_no_fault_of_the_import(

@@ -66,6 +66,16 @@ def test_an_id_that_is_one_off_fails_although_its_psnr_would_pass(linear: Case) 
     assert document["rows"][1]["detail"].startswith("2 of 2 values differ, the first at [0, 0]: found ")
 
 
+@pytest.mark.parametrize("edge", ["ab", "b"])
+def test_inputs_of_another_type_are_named_at_every_edge_and_nothing_is_predicted_of_them(
+    linear: Case, edge: str
+) -> None:
+    np.savez(linear.fixture, **{"in::x": np.ones((2, 4)), "out::y": np.ones((2, 3), np.float32)})  # pyright: ignore
+    document = linear.asked(edge=edge, code=3)
+    found = [result for row in document["rows"] for result in row["results"]]
+    assert {(result["reason"], result["detail"]) for result in found} == {("dtype", "found float64, wanted float32")}
+
+
 def test_two_edges_that_just_hold_may_miss_together(linear: Case) -> None:
     found = ort(linear.model, linear.inputs)
     up = {"y": found["y"] * np.float32(1 + 3e-5), "best": found["best"]}
