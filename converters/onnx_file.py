@@ -125,6 +125,8 @@ def _not_utf8(message: Any) -> bytes | None:
 
 def _checked_size(path: Path) -> int:
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe would be waited for, without end
+            raise StageError(f"{path}: a pipe or device, wanted an .onnx file", hint="give an existing .onnx file")
         with path.open("rb") as file:
             start = file.read(512)
             size = path.stat().st_size

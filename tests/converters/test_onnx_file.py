@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import onnx
 import onnx.parser
@@ -109,6 +111,12 @@ def test_names_that_are_not_utf8_are_refused(tmp_path):
     (tmp_path / "m.onnx").write_bytes(a_model().SerializeToString().replace(b"scale", b"sc\xffle"))
     with pytest.raises(StageError, match="not UTF-8"):
         onnx_file.read_skeleton(tmp_path / "m.onnx")
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "model.onnx")
+    with pytest.raises(StageError, match="a pipe or device"):
+        onnx_file.read_skeleton(tmp_path / "model.onnx")
 
 
 def test_a_missing_file_is_named(tmp_path):

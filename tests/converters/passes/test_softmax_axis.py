@@ -16,6 +16,14 @@ def test_sizes_that_are_not_known_are_taken_from_the_input(mended):
     assert tried.operators == ["Flatten", "Softmax", "Shape", "Reshape"]
 
 
+@pytest.mark.parametrize("opset", [9, 11])
+@pytest.mark.parametrize("inputs", ["float[2,3,4] x", 'float["a","b",4] x'])
+def test_a_negative_axis_is_counted_from_the_front_for_flatten_knows_none_below_11(mended, inputs, opset):
+    tried = mended("softmax_axis", graph("y = Softmax<axis=-2>(x)", inputs, opset))
+    flatten = next(node for node in tried.model.graph.node if node.op_type == "Flatten")
+    assert [attribute.i for attribute in flatten.attribute] == [1]
+
+
 @pytest.mark.parametrize(
     "body, inputs, opset",
     [
