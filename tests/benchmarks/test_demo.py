@@ -21,6 +21,8 @@ def entry(number: int) -> dict[str, Any]:
     return {"seconds": 30.0, "peak_memory_gib": 1.5, "finished": f"2026-01-01T10:{number + 1:02d}:00Z"} | {
         "versions": {"python": "3.11"},
         "facts": {},
+        "inputs": {},
+        "outputs": {},
     }
 
 
@@ -34,7 +36,7 @@ def axis(right: int, of: int) -> dict[str, Any]:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A made run folder that keeps every budget: 13 minutes, 1.5 GiB, 90 %."""
+    """A made run folder that keeps every budget: 14 minutes, 1.5 GiB, 90 %."""
     root = tmp_path / "made"
     write_json(root / "manifest.json", {"schema": SCHEMA, "stages": {name: entry(i) for i, name in enumerate(STAGES)}})
     write_json(root / "recipe.json", {"model": {"name": "smollm2-135m"}})
@@ -74,7 +76,7 @@ def test_the_document_holds_stages_axes_and_each_verdict(run: Path) -> None:
         "verdict": "better",
     }
     by_name = {budget["measure"]: budget for budget in found["budgets"]}
-    assert by_name["all stages"]["found"] == 12.5  # thirteen stages end a minute apart, the first took half of one
+    assert by_name["all stages"]["found"] == 13.5  # fourteen stages end a minute apart, the first took half of one
     assert by_name["gate A0: backward"]["found"] == 118.0
     assert (by_name["edge A, tuned: forward"]["found"], by_name["edge A, tuned: forward"]["detail"]) == (
         (128.0, "all / r / logits")
