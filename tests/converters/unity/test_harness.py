@@ -15,9 +15,11 @@ import onnx.parser
 import pytest
 from helpers import call, edit_json
 from unity_engine import Engine, sentis_typed
+from unity_kit import build_kit
 
 from converters.ort_session import open_session
 from converters.unity.parity_inputs import HarnessModel, write_parity_inputs
+from weights_bridge.errors import StageError
 from weights_bridge.files import read_json, sha256_of
 from weights_bridge.run_folder import RunFolder
 from weights_bridge.sentis_dump import DUMP_SCHEMA, fixture_sha256
@@ -48,21 +50,26 @@ class Dumped:
         return found
 
 
-@pytest.fixture
-def dump(project: Any, tmp_path: Path) -> Callable[..., Dumped]:
-    """Return how the harness is run: on the kit's fixtures, or on a file of others."""
-    program = project.folder / "built" / "Harness.exe"
-    if not program.exists():
-        project.built.program("Harness")
+Harness = Callable[..., Dumped]
+
+
+def harness_of(program: Path, project: Path, place: Path) -> Harness:
+    """Return how a harness is run: on its kit's fixtures, or on a file of others."""
 
     def run(*words: object, engine: Engine | None = None, into: str = "dump", **environment: str) -> Dumped:
-        folder = tmp_path / into
+        folder = place / into
         command = ["mono", program, "-mlxSentisDump", folder, *words]
-        code, said = (engine or Engine()).ran(command, project.folder, **environment)
+        code, said = (engine or Engine()).ran(command, project, **environment)
         document = folder / "dump.json"
         return Dumped(code, said, folder, read_json(document) if document.exists() else {})
 
     return run
+
+
+@pytest.fixture
+def dump(project: Any, tmp_path: Path) -> Harness:
+    program = project.folder / "built" / "Harness.exe"
+    return harness_of(program if program.exists() else project.built.program("Harness"), project.folder, tmp_path)
 
 
 def written(folder: Path, text: str, fixtures: dict[str, dict[str, Any]]) -> Path:
@@ -74,9 +81,7 @@ def written(folder: Path, text: str, fixtures: dict[str, dict[str, Any]]) -> Pat
     return folder / "Parity~" / "fixtures.json"
 
 
-def test_a_dump_holds_what_the_runtime_computed_of_every_fixture(
-    dump: Callable[..., Dumped], finished: RunFolder
-) -> None:
+def test_a_dump_holds_what_the_runtime_computed_of_every_fixture(dump: Harness, finished: RunFolder) -> None:
     found = dump("-mlxSentisRuns", 2)
     assert found.code == 0, found.said
     assert found.said[-1] == "left 0 0"
@@ -109,9 +114,10 @@ def test_a_dump_holds_what_the_runtime_computed_of_every_fixture(
             assert outputs[name].dtype == np.float32
 
 
-def test_what_the_harness_wrote_is_what_parity_reads(dump: Callable[..., Dumped], finished: RunFolder) -> None:
-    found = dump(STUB_GRAPHICS="1")
-    done = call("parity", finished.root, "--edge", "ab", "--sentis-dump", found.folder, "--json", "-q")
+def test_what_the_harness_wrote_is_what_parity_reads(dump: Harness, finished: RunFolder, tmp_path: Path) -> None:
+    found, run = dump(STUB_GRAPHICS="1"), tmp_path / "run"
+    shutil.copytree(finished.root, run)  # parity writes its report there
+    done = call("parity", run, "--edge", "ab", "--sentis-dump", found.folder, "--json", "-q")
     document = json.loads(done.stdout)
     told = {row["sentis"] for row in document["rows"] if row["edge"] == "B"}
     day = found.document["date"]
@@ -120,7 +126,7 @@ def test_what_the_harness_wrote_is_what_parity_reads(dump: Callable[..., Dumped]
     assert document["emulator"]["compared"] > 0 and document["emulator"]["findings"] == []
 
 
-def test_a_graphics_device_brings_a_second_backend(dump: Callable[..., Dumped]) -> None:
+def test_a_graphics_device_brings_a_second_backend(dump: Harness) -> None:
     found = dump(STUB_GRAPHICS="1")
     assert found.code == 0, found.said
     assert [run["backend"] for run in found.model["runs"]] == ["CPU", "CPU", "GPUCompute", "GPUCompute"]
@@ -140,9 +146,7 @@ TYPES = {
 }
 
 
-def test_every_type_of_input_arrives_as_sentis_takes_it(
-    dump: Callable[..., Dumped], tmp_path: Path, project: Any
-) -> None:
+def test_every_type_of_input_arrives_as_sentis_takes_it(dump: Harness, tmp_path: Path, project: Any) -> None:
     arguments = ", ".join(f"{name if name != 'float64' else 'double'}[6] {name}_in" for name in TYPES)
     body = " ".join(f"{name}_out = Identity({name}_in)" for name in TYPES)
     results = ", ".join(f"{name if name != 'float64' else 'double'}[6] {name}_out" for name in TYPES)
@@ -166,7 +170,7 @@ def test_every_type_of_input_arrives_as_sentis_takes_it(
 SCALAR = '<ir_version: 8, opset_import: ["": 13]> g (float s, float[0,2] e) => (float t, float[0,2] f)'
 
 
-def test_scalars_and_empty_tensors_keep_their_shapes(dump: Callable[..., Dumped], tmp_path: Path) -> None:
+def test_scalars_and_empty_tensors_keep_their_shapes(dump: Harness, tmp_path: Path) -> None:
     inputs = {"s": np.array(2.5, np.float32), "e": np.zeros((0, 2), np.float32)}
     fixtures = written(tmp_path / "model", SCALAR + " { t = Add(s, s) f = Identity(e) }", {"one": inputs})
     found = dump("-mlxSentisFixtures", fixtures)
@@ -178,7 +182,7 @@ def test_scalars_and_empty_tensors_keep_their_shapes(dump: Callable[..., Dumped]
     assert found.outputs(run)["t"] == 5.0
 
 
-def test_import_messages_are_kept_and_a_failed_import_has_no_runs(dump: Callable[..., Dumped], tmp_path: Path) -> None:
+def test_import_messages_are_kept_and_a_failed_import_has_no_runs(dump: Harness, tmp_path: Path) -> None:
     warned = Engine(warnings={"model.onnx": ['attribute "x\\y" is not supported\u2028']})
     assert dump(engine=warned).model["import"] == {
         "ok": True,
@@ -196,7 +200,7 @@ def test_import_messages_are_kept_and_a_failed_import_has_no_runs(dump: Callable
     assert "broken.onnx" in error
 
 
-def test_what_is_thrown_in_a_run_is_its_error(dump: Callable[..., Dumped], tmp_path: Path) -> None:
+def test_what_is_thrown_in_a_run_is_its_error(dump: Harness, tmp_path: Path) -> None:
     text = '<ir_version: 8, opset_import: ["": 13]> g (float[N] x, float[M] z) => (float[K] y) { y = Add(x, z) }'
     bad = {"x": np.zeros(2, np.float32), "z": np.zeros(3, np.float32)}
     good = {"x": np.zeros(2, np.float32), "z": np.ones(2, np.float32)}
@@ -225,6 +229,7 @@ def flip_a_byte(folder: Path) -> None:
     path.write_bytes(data)
 
 
+FAULTS_AT_ONCE = ("an altered input", "no JSON")
 FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "an altered input": (flip_a_byte, "the inputs' hash is "),
     "a missing input": (lambda folder: next(folder.rglob("*.bin")).unlink(), "Could not find file"),
@@ -240,9 +245,11 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in FAULTS_AT_ONCE else pytest.mark.slow) for name in FAULTS]
+)
 def test_fixtures_that_are_not_what_they_say_end_the_harness(
-    dump: Callable[..., Dumped], project: Any, tmp_path: Path, name: str
+    dump: Harness, project: Any, tmp_path: Path, name: str
 ) -> None:
     change, wanted = FAULTS[name]
     found = dump("-mlxSentisFixtures", altered(project, tmp_path, change))
@@ -250,7 +257,7 @@ def test_fixtures_that_are_not_what_they_say_end_the_harness(
     assert any(line.startswith("Error: mlx-sentis: ") and wanted in line for line in found.said), found.said
 
 
-def test_outputs_of_two_runs_are_never_mixed(dump: Callable[..., Dumped]) -> None:
+def test_outputs_of_two_runs_are_never_mixed(dump: Harness) -> None:
     assert dump().code == 0
     again = dump()
     assert again.code == 1
@@ -258,3 +265,54 @@ def test_outputs_of_two_runs_are_never_mixed(dump: Callable[..., Dumped]) -> Non
     none = dump("-mlxSentisRuns", "0", into="other")
     assert none.code == 1
     assert any("wanted at least 1" in line for line in none.said)
+
+
+PLANTED: dict[str, tuple[str, str, str, Callable[..., None]]] = {
+    "a hash without types": ("FixtureHash.cs", '" " + input.Dtype', '""',
+                             test_scalars_and_empty_tensors_keep_their_shapes),
+    "integers that wrap": ("TensorBytes.cs", "Saturated(BitConverter.ToInt64(bytes, at))",
+                           "unchecked((int)BitConverter.ToInt64(bytes, at))",
+                           test_every_type_of_input_arrives_as_sentis_takes_it),
+    "bytes with a sign": ("TensorBytes.cs", "(int)bytes[at]", "(int)(sbyte)bytes[at]",
+                          test_every_type_of_input_arrives_as_sentis_takes_it),
+    "a guest that stays": ("ModelImport.cs", "_copied != null && !AssetDatabase.DeleteAsset(_copied)",
+                           "_copied == null",
+                           test_every_type_of_input_arrives_as_sentis_takes_it),
+    "messages that nobody hears": ("ModelImport.cs", "Application.logMessageReceived += Hear;", "",
+                                   test_import_messages_are_kept_and_a_failed_import_has_no_runs),
+    "the hash of the file that was wanted": ("ModelImport.cs", "FixtureHash.OfFile(wanted.ModelFile)", "wanted.Sha256",
+                                             test_import_messages_are_kept_and_a_failed_import_has_no_runs),
+    "quotes as they are": ("DumpWriter.cs", "character == '\"' || character == '\\\\'", "character == '\\\\'",
+                           test_import_messages_are_kept_and_a_failed_import_has_no_runs),
+    "an import that may be skipped": ("ModelImport.cs", "ForceSynchronousImport | ImportAssetOptions.ForceUpdate",
+                                      "ForceSynchronousImport", test_scalars_and_empty_tensors_keep_their_shapes),
+    "an input that is not given back": ("FixtureRun.cs", "input.Dispose();", "",
+                                        test_what_is_thrown_in_a_run_is_its_error),
+    "an exit code of 0": ("ParityHarness.cs", "code = 1;", "", test_outputs_of_two_runs_are_never_mixed),
+    "a folder with something in it": ("ParityHarness.cs", "GetFileSystemEntries(dump).Length > 0",
+                                      "GetFileSystemEntries(dump).Length > 9999",
+                                      test_outputs_of_two_runs_are_never_mixed),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_fault_of_the_harness_is_found(project: Any, stubs: Path, tmp_path: Path, name: str) -> None:
+    source, old, new, test = PLANTED[name]
+    kit = tmp_path / "planted"
+    shutil.copytree(project.kit, kit)
+    path = kit / "Editor" / source
+    text = path.read_text(encoding="utf-8")
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new), encoding="utf-8")
+    program = build_kit(kit, stubs, tmp_path / "built", "MyGame.Npc").program("Harness")
+    cases: dict[Any, tuple[Any, ...]] = {
+        test_scalars_and_empty_tensors_keep_their_shapes: (tmp_path,),
+        test_every_type_of_input_arrives_as_sentis_takes_it: (tmp_path, project),
+        test_import_messages_are_kept_and_a_failed_import_has_no_runs: (tmp_path,),
+        test_what_is_thrown_in_a_run_is_its_error: (tmp_path,),
+        test_outputs_of_two_runs_are_never_mixed: (),
+    }
+    with pytest.raises((AssertionError, StageError)):  # a dump that is no JSON is told by the one who reads it
+        test(harness_of(program, project.folder, tmp_path), *cases[test])
+    shutil.rmtree(project.folder / "Assets" / "MlxSentisParity", ignore_errors=True)

@@ -214,7 +214,7 @@ PLANTED: dict[str, tuple[str, str, str, str]] = {
 }
 
 
-AT_ONCE = ("a tensor for each layer and token", "the worker's own outputs fed back", "garbage in a step")
+AT_ONCE = ("a tensor for each layer and token", "garbage in a step")
 
 
 @pytest.mark.parametrize(

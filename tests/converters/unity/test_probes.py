@@ -133,6 +133,7 @@ def test_the_pack_is_written_twice_alike_and_every_probe_has_a_reference(tmp_pat
             assert all(np.isfinite(archive[key]).all() and archive[key].size for key in archive.files), name
 
 
+@pytest.mark.slow
 def test_the_harness_measures_the_whole_pack(tmp_path: Path, stubs: Path) -> None:
     kit = tmp_path / "Assets" / "Probe"
     write_tools(kit, KitSettings("MyGame.Probe", probes=True))
