@@ -27,6 +27,11 @@ KEYWORDS = frozenset(
         "try typeof uint ulong unchecked unsafe ushort using virtual void volatile while",
     )
 )
+# first parts of assemblies that .NET and Unity bring: two of one name are not loaded, and the kit is named like one
+TAKEN = frozenset(
+    {"Microsoft", "Mono", "System", "Unity", "UnityEditor", "UnityEngine", "mscorlib", "netstandard", "nunit"}
+)
+LONGEST = 100  # with its endings it is a file's name, and Windows ends a path at 260
 # types that the kit's sources use: a part of the namespace of one of these names would hide it from them
 HIDDEN_BY_A_NAMESPACE = frozenset(
     re.findall(
@@ -52,6 +57,13 @@ def require_namespace(name: str) -> None:
     if not NAME.fullmatch(name):
         hint = "letters, digits and _, parts joined by dots, for example MyGame.Guard"
         raise UsedWronglyError(f"--namespace {name!r}: no C# name", hint=hint)
+    if len(name) > LONGEST:
+        raise UsedWronglyError(
+            f"--namespace: found {len(name)} letters, wanted at most {LONGEST}", hint="choose another"
+        )
+    if (first := name.split(".")[0]) in TAKEN:
+        hint = "put a name of your own in front, for example MyGame"
+        raise UsedWronglyError(f"--namespace {name!r}: assemblies of .NET or Unity are called {first}", hint=hint)
     if taken := sorted(KEYWORDS.intersection(name.split("."))):
         raise UsedWronglyError(
             f"--namespace {name!r}: {', '.join(taken)} is a word of C# itself", hint="choose another"

@@ -23,6 +23,7 @@ from parity.sequences.loop import (
     step_size,
 )
 from parity.sequences.reference import load_reference
+from parity.sequences.signal import with_rank
 from parity.sequences.spec import SequenceSpec
 from weights_bridge.compare import Array, GateReport, GateResult
 
@@ -87,10 +88,10 @@ def measure_sequence(
         StageError: graph, signal and reference do not belong together, or cannot be read.
     """
     graph = open_graph(onnx)
-    check_graph(graph, spec)
+    _, sizes = check_graph(graph, spec)
     signal, reference = load_reference(spec, compared(graph, spec))
     measured = Measured(GateReport("sequence"), spec, signal, reference, budget_db)
-    measured.report.facts |= _facts(onnx, spec, signal, budget_db)
+    measured.report.facts |= _facts(onnx, spec, with_rank(signal, len(sizes), spec), budget_db)
     inner = step_size(graph, spec) == spec.chunk and spec.context > 0
     driven = replace(spec, context=0) if inner else spec
     if recorded is not None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.sequences.signal import frames
+from parity.sequences.signal import frames, with_rank
 from parity.sequences.spec import SequenceSpec
 from weights_bridge.compare import Array
 from weights_bridge.errors import StageError, all_at_once
@@ -180,7 +180,7 @@ def drive(graph: Graph, spec: SequenceSpec, signal: Array, loop: Loop = RIGHT) -
         StageError: the graph's inputs and outputs are not those of the sequence file, or a step cannot be run.
     """
     kind, sizes = check_graph(graph, spec)
-    pieces = frames(_with_rank(signal, len(sizes)).astype(kind), spec)
+    pieces = frames(with_rank(signal, len(sizes), spec).astype(kind), spec)
     if not pieces:
         raise StageError(f"{spec.path}: the signal has no whole step of {spec.chunk}", hint="give a longer signal")
     initial, fixed = initial_states(graph, spec), fixed_inputs(graph, spec)
@@ -205,10 +205,6 @@ def _wide(piece: Array, spec: SequenceSpec) -> Array:
     return np.concatenate([piece] * times, spec.axis)
 
 
-def _with_rank(signal: Array, rank: int) -> Array:
-    return signal.reshape((1,) * max(0, rank - signal.ndim) + signal.shape)
-
-
 def compared(graph: Graph, spec: SequenceSpec) -> tuple[str, ...]:
     """Return the outputs that are compared."""
     return spec.outputs or tuple(name for name in graph.outputs if name not in spec.state.values())
@@ -220,7 +216,20 @@ def initial_states(graph: Graph, spec: SequenceSpec) -> Feed:
 
 
 def fixed_inputs(graph: Graph, spec: SequenceSpec) -> Feed:
-    return {name: np.asarray(value, graph.inputs[name][0]) for name, value in spec.fixed.items()}
+    """Return the inputs that are the same in every step, in the types of the graph.
+
+    Raises:
+        StageError: values that are no numbers of that type.
+    """
+    found, faults = {}, []
+    for name, value in spec.fixed.items():
+        try:
+            found[name] = np.asarray(value, graph.inputs[name][0])
+        except (ValueError, TypeError, OverflowError):
+            faults.append(f"fixed.{name}: found {value!r}, wanted numbers of type {np.dtype(graph.inputs[name][0])}")
+    if faults:
+        raise all_at_once(f"{spec.path}: not the inputs of {graph.name}:", faults, hint="mend [fixed]")
+    return found
 
 
 def check_graph(graph: Graph, spec: SequenceSpec) -> tuple[Any, tuple[int | None, ...]]:

@@ -53,6 +53,19 @@ def resampled(samples: Array, rate: int, wanted: int) -> Array:
     return (np.fft.irfft(kept, count) * (count / samples.size)).astype(np.float32)
 
 
+def with_rank(signal: Array, rank: int, spec: SequenceSpec) -> Array:
+    """Return a signal with leading sizes of 1, so that it has at least the rank of the graph's input.
+
+    Raises:
+        StageError: `signal.axis` is none of its axes.
+    """
+    rank = max(rank, signal.ndim)
+    if not -rank <= spec.axis < rank:
+        hint = "signal.axis is an axis of the graph's input; -1 is the last"
+        raise StageError(f"{spec.path}: signal.axis: found {spec.axis}, wanted {-rank} to {rank - 1}", hint=hint)
+    return signal.reshape((1,) * (rank - signal.ndim) + signal.shape)
+
+
 def frames(signal: Array, spec: SequenceSpec) -> list[Array]:
     """Return the new values of every step, each with `chunk` along `spec.axis`.
 

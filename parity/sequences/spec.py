@@ -11,12 +11,15 @@ from typing import Any
 from weights_bridge.errors import StageError, all_at_once
 
 SCHEMA = "mlx-sentis/sequence/1"
+KINDS = {str: "a text", int: "a whole number", list: "a list"}
+# a step of 2^26 values is a quarter of a GiB, and nobody samples sound faster than 768 kHz
+RANGES = {"chunk": (1, 2**26), "context": (0, 2**26), "rate": (1, 768_000)}
 SECTIONS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "signal": {"input": str, "chunk": int, "context": int, "axis": int, "rate": int, "file": str, "tail": str},
     "reference": {"file": str, "method": str, "arguments": list, "axis": int},
 }
 TAILS = ("pad", "drop")
-HINT = "see `mlx-sentis parity --help` and the README on sequences"
+HINT = "docs/sequences.md shows one"
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,7 @@ def _faults(found: Mapping[str, Any]) -> Any:
         yield from (f"{section}.{key}: unknown, known: {', '.join(kinds)}" for key in table.keys() - kinds.keys())
         for key, value in table.items():
             if key in kinds and (not isinstance(value, kinds[key]) or isinstance(value, bool)):
-                yield f"{section}.{key}: found {value!r}, wanted a {kinds[key].__name__}"  # pyright: ignore
+                yield f"{section}.{key}: found {value!r}, wanted {KINDS[kinds[key]]}"  # pyright: ignore
     yield from _value_faults(found)
 
 
@@ -117,9 +120,10 @@ def _value_faults(found: Mapping[str, Any]) -> Any:
         table = found.get(section)
         if isinstance(table, dict) and key not in table:
             yield f"{section}.{key}: missing"
-    for key, least in (("chunk", 1), ("context", 0), ("rate", 1)):
-        if isinstance(value := signal.get(key), int) and value < least:
-            yield f"signal.{key}: found {value}, wanted at least {least}"
+    for key, (least, most) in RANGES.items():
+        if isinstance(value := signal.get(key), int) and not least <= value <= most:
+            wanted = f"at least {least}" if value < least else f"at most {most}"
+            yield f"signal.{key}: found {value}, wanted {wanted}"
     if signal.get("tail", "pad") not in TAILS:
         yield f"signal.tail: found {signal['tail']!r}, wanted one of {', '.join(TAILS)}"
     state = found.get("state", {})

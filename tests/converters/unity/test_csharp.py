@@ -31,6 +31,7 @@ def test_arrays_are_wrapped_and_an_empty_one_has_a_size() -> None:
 
 
 NAMES = ["", "1Game", "My Game", "My-Game", "My..Game", "Ärger", "My.class", "a;b", "MyGame.Model", "Path", "A.List.B"]
+NAMES += ["System", "System.Npc", "Unity", "UnityEngine", "UnityEditor.Npc", "mscorlib", "A" * 101]
 
 
 @pytest.mark.parametrize("name", NAMES)

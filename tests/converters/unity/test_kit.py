@@ -318,5 +318,9 @@ def test_an_altered_contract_a_file_as_folder_and_no_name_are_refused(prepared: 
         write_kit(prepared, tmp_path / "file")
     with pytest.raises(UsedWronglyError, match="--namespace"):
         write_kit(prepared, tmp_path / "out", "my game")
+    for name in ("UnityEngine", "A" * 300):  # an assembly of Unity's, a name that no file can have
+        assert (
+            call("unity", prepared.root, "--prompt-only", "--out", tmp_path / "out", "--namespace", name).exit_code == 2
+        )
     assert call("unity", tmp_path, "--out", tmp_path / "out").exit_code == 1
     assert not (tmp_path / "out").exists()

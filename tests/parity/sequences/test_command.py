@@ -145,6 +145,16 @@ def test_a_reference_that_cannot_be_run_is_one_line(
         ("SPEC chunk = 8|chunk = true", "signal.chunk: found True"),
         ("SPEC chunk = 8|chunk = 8\nhop = 3", "signal.hop: unknown"),
         ("SPEC context = 4|context = -1", "signal.context: found -1"),
+        ("SPEC chunk = 8|chunk = 99999999999999999999", "signal.chunk: found 99999999999999999999, wanted at most"),
+        ("SPEC context = 4|context = 4294967296", "signal.context: found 4294967296, wanted at most"),
+        ("SPEC rate = 80|rate = 99999999", "signal.rate: found 99999999, wanted at most"),
+        ('SPEC chunk = 8|chunk = "8"', "signal.chunk: found '8', wanted a whole number"),
+        ("SPEC rate = 80|rate = 80\naxis = 2", "signal.axis: found 2, wanted -2 to 1"),
+        ("SPEC rate = 80|rate = 80\naxis = -3", "signal.axis: found -3, wanted -2 to 1"),
+        (
+            'SPEC [state]\nh = "hN"|[fixed]\nh = "loud"\n\n[state]',
+            "fixed.h: found 'loud', wanted numbers of type float32",
+        ),
         ('SPEC rate = 80|tail = "wrap"', "signal.tail: found 'wrap'"),
         ('SPEC c = "cN"|c = "hN"', "one output is fed to two inputs"),
         ('SPEC c = "cN"|c = 3', "[state]: wanted INPUT"),
@@ -162,6 +172,12 @@ def test_a_sequence_file_that_is_none_says_what_is_wrong(made: Made, text: str, 
     made.spec.write_text(text)
     result = call("parity", "--model", made.onnx, "--sequence", made.spec)
     assert result.exit_code == 1 and said in result.stderr and "Traceback" not in result.output
+
+
+def test_an_axis_of_the_graphs_input_may_be_counted_from_the_front(made: Made, respelled: Callable[..., Path]) -> None:
+    spec = respelled("rate = 80", "rate = 80\naxis = 1")
+    result = call("parity", "--model", made.onnx, "--sequence", spec)
+    assert result.exit_code == 0, result.output
 
 
 @pytest.mark.parametrize(
