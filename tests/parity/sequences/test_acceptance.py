@@ -209,4 +209,5 @@ def test_a_context_longer_than_a_step_reaches_back_over_several(made: Made, resp
 
 def test_a_steps_level_is_against_the_peak_of_the_whole_sequence_and_exact_steps_have_none() -> None:
     reference = np.array([[0.01], [1.0], [-0.5]])
-    assert step_levels(reference, reference + [[1e-3], [-1e-3], [0]]) == [pytest.approx(60), pytest.approx(60), None]
+    found = reference + np.array([[1e-3], [-1e-3], [0]])
+    assert step_levels(reference, found) == [pytest.approx(60), pytest.approx(60), None]
