@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -165,7 +166,7 @@ def fix_model(
         StageError: unreadable, an unknown pass, or `out` is `src`.
         BudgetMissedError: a pass changed the numbers; nothing is written.
     """
-    if out.resolve() == src.resolve():
+    if realpath(out) == realpath(src):
         raise StageError(f"{out}: is the input; the input is never changed", hint="give another --out")
     if only is not None and only not in PASSES:
         raise unknown_name("pass", only, PASSES)

@@ -295,6 +295,7 @@ CASES = [
     Case("ATTRIBUTE.UNKNOWN", "y = Relu<slope=0.1>(x)", "y = LeakyRelu<alpha=0.1>(x)"),
     Case("ATTRIBUTE.TYPE", 'y = Softmax<axis="last">(x)', "y = Softmax<axis=-1>(x)"),
     Case("ATTRIBUTE.MISSING", "y = Concat(x, x)", "y = Concat<axis=0>(x, x)"),
+    Case("OPERATOR.ENDS", "y = Conv(x)", "y = Relu(x)"),
     Case("ATTRIBUTE.AXIS", "y = Softmax<axis=3>(x)", "y = Softmax<axis=-2>(x)"),
     Case("CONSTANT.VALUE", 'y = Constant<value_string="a">()', "y = Constant<value_float=1.0>()"),
     Case("CAST.TARGET", "y = Cast<to=8>(x)", "y = Cast<to=7>(x)"),

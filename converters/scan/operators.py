@@ -12,6 +12,7 @@ from converters.scan import checks as _registered  # noqa: F401  (registers the 
 from converters.scan.attributes import attribute_findings
 from converters.scan.graphs import graphs_in
 from converters.scan.predicates import holds
+from converters.scan.schemas import lacks_ends
 from converters.scan.view import Place, View, inner_views
 
 if TYPE_CHECKING:
@@ -80,10 +81,15 @@ def _handled(place: Place, label: str) -> Iterator[Finding]:
     node, known = place.node, place.known
     if node.domain not in STANDARD:
         yield known.finding("OPERATOR.DOMAIN_IGNORED", label, full_name(node))
+    ruled = False
     for rule in known.rules_of.get(node.op_type, ()):
         if found := holds(rule.when, place):
+            ruled = ruled or rule.severity == "error"
             evidence = f"{node.op_type}, {found.evidence}" if found.evidence else node.op_type
             yield known.finding(rule.id, label, evidence, sure=found.sure)
+    if not ruled and lacks_ends(node, place.opset):
+        given = f"{len([name for name in node.input if name])} inputs, {len(node.output)} outputs given"
+        yield known.finding("OPERATOR.ENDS", label, f"{node.op_type}, {given}")
     yield from attribute_findings(place, label)
     yield from _kinds_and_ranks(place, label)
 

@@ -14,7 +14,16 @@ FIELD_OF = {1: "f", 2: "i", 3: "s", 4: "t", 5: "g", 6: "floats", 7: "ints", 8: "
 
 def is_cut_short(node: onnx.NodeProto, opset: int) -> bool:
     """Tell whether a node lacks an input or output that ONNX wants in any case."""
-    inputs, outputs = least_ends(node.domain, node.op_type, opset)
+    return _lacks(node, node.domain, opset)
+
+
+def lacks_ends(node: onnx.NodeProto, opset: int) -> bool:
+    """Tell the same as Sentis sees it, which looks at the operator's name and not at its domain."""
+    return _lacks(node, "", opset)
+
+
+def _lacks(node: onnx.NodeProto, domain: str, opset: int) -> bool:
+    inputs, outputs = least_ends(domain, node.op_type, opset)
     lacking = len(node.input) < inputs or not all(node.input[:inputs])
     return lacking or len(node.output) < outputs
 
@@ -25,6 +34,7 @@ def least_ends(domain: str, op: str, opset: int) -> tuple[int, int]:
     import onnx
 
     newest = onnx.defs.onnx_opset_version()
+    opset = max(0, min(opset, newest))  # a damaged file may name any number
     for version in (newest,) if domain else (opset, newest):  # an operator younger than its model is run all the same
         with contextlib.suppress(onnx.defs.SchemaError):
             schema = onnx.defs.get_schema(op, version, domain)

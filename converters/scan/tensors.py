@@ -21,6 +21,7 @@ SENTINELS = (2**63 - 1, 2**63 - 2, -(2**63), 1 - 2**63)  # "to the end" and the 
 BOUNDS = {("Slice", 1), ("Slice", 2)}  # inputs that are clamped to the axis by definition: starts and ends
 CARRYING = {"Concat", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Cast"}
 FOLLOWED_AT_MOST = 100
+EXTERNAL = 1  # TensorProto.data_location
 
 
 def tensor_findings(skeleton: Skeleton, view: View, known: Facts) -> Iterator[Finding]:
@@ -64,6 +65,8 @@ def _constant(label: str, tensor: onnx.TensorProto, lengths: dict[int, int], kno
         yield known.finding("TENSOR.BYTES", label, f"{raw} bytes, its shape {_dims(tensor)} wants {wanted}")
     if wanted > known["constant_limit_bytes"]:
         yield known.finding("TENSOR.SIZE", label, f"a constant of {wanted / 2**30:.2f} GiB")
+    elif not lengths and wanted and name in types["raw"] and tensor.data_location != EXTERNAL:
+        yield known.finding("TENSOR.BYTES", label, f"no data, its shape {_dims(tensor)} wants some")
 
 
 def _dims(tensor: onnx.TensorProto) -> str:

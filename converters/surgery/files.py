@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,7 @@ def write_whole(model: onnx.ModelProto, out: Path, source: Path) -> None:
     """
     import onnx
 
-    if out.resolve() == source.resolve():
+    if realpath(out) == realpath(source):
         raise StageError(f"{out}: is the input; the input is never changed", hint="give another --out")
     if (size := model.ByteSize()) > onnx_file.LIMIT_BYTES:
         raise onnx_writer.too_large(out, size)

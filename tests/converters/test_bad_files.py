@@ -26,6 +26,7 @@ COMMANDS = {
     "rename-io": ["graph", "rename-io", "--name", "x=z", "--out"],
     "inline": ["graph", "inline", "--out"],
     "inject-kv": ["graph", "inject-kv", "--out"],
+    "hoist-state": ["graph", "hoist-state", "--time", "frames", "--out"],
 }
 ROWS = "float[2,8]"
 Make = Callable[[Path], None]
@@ -90,6 +91,37 @@ def cyclic(path: Path) -> None:
 @bad
 def duplicates(path: Path) -> None:
     path.write_bytes(graph("a = Relu(x) a = Neg(x) y = Abs(a)").SerializeToString())
+
+
+@bad
+def an_opset_of_any_number(path: Path) -> None:
+    model = graph("y = Relu(x)")
+    model.opset_import[0].version = 2**40
+    path.write_bytes(model.SerializeToString())
+
+
+@bad
+def a_node_without_its_weights(path: Path) -> None:
+    path.write_bytes(graph("y = Conv(x)").SerializeToString())
+
+
+@bad
+def a_weight_without_its_data(path: Path) -> None:
+    model = graph("y = Add(x, w)")
+    model.graph.initializer.add(name="w", data_type=TensorProto.FLOAT, dims=[3])
+    path.write_bytes(model.SerializeToString())
+
+
+@bad
+def a_negative_size(path: Path) -> None:
+    model = graph("y = Add(x, w)")
+    model.graph.initializer.add(name="w", data_type=TensorProto.FLOAT, dims=[-5])
+    path.write_bytes(model.SerializeToString())
+
+
+@bad
+def a_link_to_itself(path: Path) -> None:
+    path.symlink_to(path.name)
 
 
 @bad

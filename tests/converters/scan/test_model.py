@@ -46,6 +46,8 @@ def test_the_opset_is_read_as_sentis_reads_it(scanned):
         (helper.make_tensor("w", TensorProto.BOOL, [2], [1, 0]), "TENSOR.TYPED_FIELD"),
         (numpy_helper.from_array(np.zeros([1] * 9, np.float32), "w"), "TENSOR.RANK"),
         (TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[3], raw_data=b"12345678"), "TENSOR.BYTES"),
+        (TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[3]), "TENSOR.BYTES"),
+        (TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[-5]), "TENSOR.BYTES"),
         (numpy_helper.from_array(np.array([2**40]), "w"), "INT64.RANGE"),
         (numpy_helper.from_array(np.array([-1.7e308]), "w"), "DOUBLE.RANGE"),
         (numpy_helper.from_array(np.array([-np.inf]), "w"), "DOUBLE.RANGE"),
