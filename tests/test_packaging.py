@@ -47,6 +47,10 @@ def test_no_data_file_lies_outside_what_is_shipped() -> None:
     assert data <= shipped()
 
 
+# taken where a user has it; no extra can bring it: it wants transformers below 4.58, we want 5.20 and above
+ELSEWHERE = {"optimum"}
+
+
 def test_nothing_keeps_data_files_out() -> None:
     assert not {"exclude", "packages", "include"} & set(WHEEL)
     ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").split()  # hatchling honours it
@@ -72,7 +76,7 @@ def test_every_library_that_is_imported_is_a_declared_dependency() -> None:
     ours = {Path(entry).stem for entry in WHEEL["only-include"]}
     foreign = {LIBRARY_OF.get(name, name) for name in imported - set(sys.stdlib_module_names) - ours}
     assert {"torch", "mlx", "onnx", "click", "protobuf"} <= foreign
-    assert foreign <= declared
+    assert foreign - ELSEWHERE <= declared
 
 
 def test_everything_a_user_reads_is_in_the_source_archive() -> None:
