@@ -13,6 +13,8 @@ from helpers import call
 from sentis_dumps import edit_dump
 from triple_cases import LINEAR, Case, ort, rows, steps
 
+from parity.triple.compared import compare_outputs
+
 MEASURED, PREDICTED, NONE = "measured (2.6.0, CPU, 2026-12-01)", "predicted (2.6)", "not part of it"
 
 
@@ -74,6 +76,12 @@ def test_inputs_of_another_type_are_named_at_every_edge_and_nothing_is_predicted
     document = linear.asked(edge=edge, code=3)
     found = [result for row in document["rows"] for result in row["results"]]
     assert {(result["reason"], result["detail"]) for result in found} == {("dtype", "found float64, wanted float32")}
+
+
+def test_an_output_that_only_one_side_has_fails_by_itself() -> None:
+    one, both = {"a": np.ones(2, np.float32)}, {"a": np.ones(2, np.float32), "b": np.ones(2, np.float32)}
+    assert [(r.tensor, r.reason) for r in compare_outputs(one, both, 100)] == [("a", "exact"), ("b", "extra")]
+    assert [(r.tensor, r.reason) for r in compare_outputs(both, one, 100)] == [("a", "exact"), ("b", "missing")]
 
 
 def test_two_edges_that_just_hold_may_miss_together(linear: Case) -> None:
