@@ -112,6 +112,11 @@ def read_probes(pack: Path, dump_folder: Path, facts: str) -> Reading:
     Raises:
         StageError: pack or dump cannot be read, or the dump is of other files.
     """
+    if not (pack / INDEX).is_file():
+        raise StageError(
+            f"{pack}: no pack of probes (no {INDEX})",
+            hint="give the folder Probes~ that `mlx-sentis unity --probes` writes",
+        )
     index = read_json(pack / INDEX)
     if not isinstance(index, dict) or index.get("schema") != SCHEMA:
         raise StageError(f"{pack / INDEX}: not an index of probes", hint=HINT)

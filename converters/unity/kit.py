@@ -118,6 +118,7 @@ def write_kit(run: RunFolder, out: Path, namespace: str = NAMESPACE, **settings:
     """
     wanted = KitSettings(namespace, **settings)
     _require(out, wanted)
+    _require_apart(run, out)
     contract_file = run.path(NAME)
     inputs = [contract_file] if wanted.prompt_only else require_finished(run, ungated=wanted.ungated)
     with run.stage("unity", inputs) as stage:
@@ -160,6 +161,14 @@ def _require(out: Path, wanted: KitSettings) -> None:
     helper_sources(wanted.helpers)
     if out.exists() and not out.is_dir():
         raise StageError(f"{out}: a file, wanted a folder", hint="choose another --out")
+
+
+def _require_apart(run: RunFolder, out: Path) -> None:
+    """Require that a kit lies outside of its run, or in `unity/` there: the other folders are other stages'."""
+    inside, root = out.resolve(), run.root.resolve()
+    if inside.is_relative_to(root) and not inside.is_relative_to(root / "unity"):
+        hint = f"give {run.root / 'unity'}, or a folder of the Unity project"
+        raise UsedWronglyError(f"--out {out}: lies among the files of the run {run.root}", hint=hint)
 
 
 def sources_of(names: Sequence[str]) -> dict[str, str]:

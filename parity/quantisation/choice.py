@@ -30,6 +30,12 @@ class Choice:
     steps: tuple[str, ...]
 
 
+def mib(count: float) -> str:
+    """Return a number of bytes in MiB; below one, two digits that say something."""
+    size = count / MIB
+    return f"{size:.1f}" if size >= 1 else f"{size:.2g}"
+
+
 def choose(kinds: Mapping[str, Kind], full_bytes: int, limit_bytes: int | None, fine_tuned: bool) -> Choice:
     """Apply the rule.
 
@@ -48,9 +54,9 @@ def choose(kinds: Mapping[str, Kind], full_bytes: int, limit_bytes: int | None, 
         one = kinds[name]
         title = TITLES[name]
         if name == "uint8" and _enough(kind, kinds, full_bytes, limit_bytes):
-            saved = (_bytes(kind, kinds, full_bytes) - one.stored_bytes) / MIB
+            saved = _bytes(kind, kinds, full_bytes) - one.stored_bytes
             steps.append(
-                f"{number}. {title} only if memory-bound: not needed; it would save {saved:.1f} MiB, {_cost(one)}"
+                f"{number}. {title} only if memory-bound: not needed; it would save {mib(saved)} MiB, {_cost(one)}"
             )
             continue
         if why := _refused(one):
@@ -61,8 +67,8 @@ def choose(kinds: Mapping[str, Kind], full_bytes: int, limit_bytes: int | None, 
         steps.append(f"{number}. {title}: yes, {_cost(one)}")
     if limit_bytes is not None and _bytes(kind, kinds, full_bytes) > limit_bytes:
         acceptable = False
-        takes = _bytes(kind, kinds, full_bytes) / MIB
-        steps.append(f"   {TITLES[kind]} weights take {takes:.1f} MiB, the limit is {limit_bytes / MIB:.1f} MiB")
+        takes = _bytes(kind, kinds, full_bytes)
+        steps.append(f"   {TITLES[kind]} weights take {mib(takes)} MiB, the limit is {mib(limit_bytes)} MiB")
     return Choice(kind, acceptable, tuple(steps))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from parity.eval_words import axis_line, verdict_word, words_of
-from parity.quantisation.choice import MIB, TITLES
+from parity.quantisation.choice import TITLES, mib
 from parity.tables import table
 from weights_bridge.compare import GateResult
 from weights_bridge.errors import counted
@@ -17,14 +17,14 @@ def rows_of(document: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[st
     kinds: Mapping[str, Any] = document["kinds"]
     heading = ("", TITLES["fp32"], *(TITLES[name] for name in kinds))
     rows = [
-        ("weights, MiB", _mib(document["fp32_bytes"]), *(_mib(one["stored_bytes"]) for one in kinds.values())),
-        ("and at run time, at least", "–", *(f"+ {_mib(document['widest_bytes'])}" for _ in kinds)),
+        ("weights, MiB", mib(document["fp32_bytes"]), *(mib(one["stored_bytes"]) for one in kinds.values())),
+        ("and at run time, at least", "–", *(f"+ {mib(document['widest_bytes'])}" for _ in kinds)),
         ("worst output", "–", *(_level(one["worst"], one["why_not"]) for one in kinds.values())),
         ("  largest error", "–", *(_largest(one["errors"]) for one in kinds.values())),
     ]
     if any(one["worst_truncated"] for one in kinds.values()):
-        cells = (_level(one["worst_truncated"], "–") if one["worst_truncated"] else "" for one in kinds.values())
-        rows.append(("  if halves are cut off", "", *cells))
+        cells = (_level(one["worst_truncated"], "–") if one["worst_truncated"] else "–" for one in kinds.values())
+        rows.append(("  if halves are cut off", "–", *cells))
     task = next((one["task"] for one in kinds.values() if one["task"]), None)
     if task is None:
         return heading, rows
@@ -32,10 +32,6 @@ def rows_of(document: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[st
     for axis, full in task["before"].items():
         rows.append((words_of(axis), axis_line(full), *(_axis(one, axis) for one in kinds.values())))
     return heading, rows
-
-
-def _mib(count: int) -> str:
-    return f"{count / MIB:.1f}"
 
 
 def _level(worst: Mapping[str, Any] | None, why_not: str) -> str:

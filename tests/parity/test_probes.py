@@ -162,6 +162,7 @@ def test_a_dump_of_other_files_or_inputs_is_refused_or_named(pack: Path, predict
     (row,) = [row for row in reading.rows if row.agrees is False]
     assert row.measured.startswith("fails: another fixture: ")
     assert call("probes", pack, "--sentis-dump", tmp_path / "none").exit_code == 1
+    assert "no pack of probes" in call("probes", tmp_path, "--sentis-dump", predicted).stderr
     assert call("probes", pack, "--sentis-dump", predicted, "--sentis", "9.9").exit_code == 1
 
 

@@ -316,6 +316,9 @@ def test_an_altered_contract_a_file_as_folder_and_no_name_are_refused(prepared: 
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(StageError, match="a file, wanted a folder"):
         write_kit(prepared, tmp_path / "file")
+    for inside in (run, run / "data", run / "unity" / ".." / "onnx"):
+        with pytest.raises(UsedWronglyError, match="lies among the files of the run"):
+            write_kit(RunFolder(run), inside, prompt_only=True)
     with pytest.raises(UsedWronglyError, match="--namespace"):
         write_kit(prepared, tmp_path / "out", "my game")
     for name in ("UnityEngine", "A" * 300):  # an assembly of Unity's, a name that no file can have

@@ -42,6 +42,7 @@ def test_uint8_is_taken_only_where_float16_does_not_fit() -> None:
     name, fits, steps = chosen(limit=24, **kinds)
     assert (name, fits) == ("uint8", False)
     assert "Uint8 weights take 25.0 MiB, the limit is 24.0 MiB" in steps
+    assert "the limit is 0.05 MiB" in chosen(limit=0.05, **kinds)[2]
 
 
 def test_uint8_that_makes_the_task_worse_is_not_taken_for_memory() -> None:

@@ -125,7 +125,7 @@ def test_a_file_of_fp16_weights_loses_nothing_as_float16_and_can_be_asked_as_uin
 def test_a_limit_that_nothing_fits_is_a_missed_budget(measured_run: Path, tmp_path: Path) -> None:
     shutil.copytree(measured_run, tmp_path / "run")
     document = asked(tmp_path / "run", "--limit-mib", "0.01", "--no-task", code=3)
-    assert not document["choice"]["acceptable"] and "the limit is 0.0 MiB" in document["choice"]["steps"][-1]
+    assert not document["choice"]["acceptable"] and "the limit is 0.001 MiB" in document["choice"]["steps"][-1]
     assert document["task_why_not"] == "left out with --no-task" and document["rows"] == 0
 
 

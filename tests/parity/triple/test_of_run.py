@@ -71,7 +71,7 @@ def test_a_dump_of_the_whole_run_is_measured_and_a_fixture_too_many_is_named(run
     assert [(fault["reason"], fault["where"]) for fault in document["faults"]] == [("extra", "other")]
     edit_dump(dump, lambda document: document["models"][0]["runs"].__delitem__(slice(0, 1)))
     document = asked(run, "--sentis-dump", dump, code=3)
-    assert {row["reason"] for row in document["rows"] if row["verdict"] == "FAIL"} == {"missing"}
+    assert {row["reason"] for row in document["rows"] if row["verdict"] == "FAIL"} == {"not recorded"}
 
 
 def test_an_altered_graph_is_told_measured_all_the_same_and_the_old_table_is_kept(
