@@ -54,7 +54,7 @@ def export_model(
     """
     if settings.opset not in OPSETS:
         what = f"opset {settings.opset}: torch's exporter writes {OPSETS[0]} to {OPSETS[-1]}"
-        raise StageError(what, hint="export with --opset 18; opset 15 (Sentis 2.4) needs a down-conversion of its own")
+        raise StageError(what, hint="export with --opset 18; `mlx-sentis fix --sentis 2.4` brings it down to opset 15")
     if slots is not None and settings.batch != "1":
         raise StageError("a cache of slots is for one row, as all its sizes are fixed", hint="leave --batch out")
     folder = open_base(model)

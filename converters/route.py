@@ -20,6 +20,7 @@ from weights_bridge.model_folder import open_model_folder
 WRAPPER, OPTIMUM = "wrapper", "optimum"
 PATHS = ("auto", WRAPPER, OPTIMUM)
 PACKAGES = ("optimum", "optimum-onnx")  # the second alone lacks optimum.exporters
+BESIDE = "optimum-onnx 0.1.0 wants transformers below 4.58: it cannot stand beside this package's"
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def no_optimum() -> str:
         try:
             importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            return f"{package} is not installed (pip install optimum optimum-onnx)"
+            return f"{package} is not installed ({BESIDE})"
     return "; ".join(_unmet(package) for package in PACKAGES if _unmet(package))
 
 

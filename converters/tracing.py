@@ -54,7 +54,7 @@ def trace(pieces: Sequence[Piece], opset: int) -> dict[str, Fragment]:
     model = _exported(pieces, opset)
     written = model.opset_imports.get("", 0)
     if written != opset:
-        hint = "export with --opset 18 (Sentis 2.6 reads up to 25); opset 15 needs a down-conversion of its own"
+        hint = "export with --opset 18 (Sentis 2.6 reads up to 25); `mlx-sentis fix --sentis 2.4` brings it to 15"
         raise StageError(f"opset: asked for {opset}, the exporter wrote {written}; nothing was written", hint=hint)
     return {piece.name: _fragment(model, number, piece) for number, piece in enumerate(pieces)}
 
