@@ -25,6 +25,7 @@ from weights_bridge.run_folder import RunFolder
 SCHEMA = "mlx-sentis/case-records/1"
 TRIPLE_FILE = "parity/triple.json"
 ABSOLUTE = re.compile(r"(?<![\w:/.~])(?:~|[A-Za-z]:)?[\\/](?:[^\s\\/:'\"]+[\\/])+([^\s\\/:'\"]*)")
+LATER = {"parity", "quantise", "unity", "validate"}  # stages that no page shows; they may run when it is written
 LEFT_OUT = {"rows", "conduct", "arguments", "schema"}  # of axes.json: single answers stay with the run
 
 
@@ -58,7 +59,10 @@ def collect(run: RunFolder) -> dict[str, Any]:
         "schema": SCHEMA,
         "model": file_name(sources["recipe.json"]["model"]["name"]),
         "date": max((entry["finished"] for entry in stages.values()), default="")[:10],
-        "hashes": {file: sha256_of(path) for file, path in there.items()},
+        "hashes": {
+            file: content_sha256(sources[file]) if file == "manifest.json" else sha256_of(path)
+            for file, path in there.items()  # the manifest grows with every later command: its shown part counts
+        },
         "sources": sources,
     }
     model = read_json(there["recipe.json"])["model"]["path"]
@@ -149,6 +153,8 @@ def _manifest(found: Mapping[str, Any]) -> dict[str, Any]:
     kept = ("seconds", "peak_memory_gib", "seed", "finished", "versions")
     stages = {}
     for name, entry in found["stages"].items():
+        if name in LATER:
+            continue
         facts = dict(entry["facts"])
         if "findings" in facts:
             facts["findings"] = _grouped(facts["findings"])
