@@ -12,7 +12,7 @@ from converters.scan import checks as _registered  # noqa: F401  (registers the 
 from converters.scan.attributes import attribute_findings
 from converters.scan.graphs import graphs_in
 from converters.scan.predicates import holds
-from converters.scan.schemas import lacks_ends
+from converters.scan.schemas import lacks_inputs
 from converters.scan.view import Place, View, inner_views
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _handled(place: Place, label: str) -> Iterator[Finding]:
             ruled = ruled or rule.severity == "error"
             evidence = f"{node.op_type}, {found.evidence}" if found.evidence else node.op_type
             yield known.finding(rule.id, label, evidence, sure=found.sure)
-    if not ruled and lacks_ends(node, place.opset):
+    if not ruled and lacks_inputs(node, place.opset):
         given = f"{len([name for name in node.input if name])} inputs, {len(node.output)} outputs given"
         yield known.finding("OPERATOR.ENDS", label, f"{node.op_type}, {given}")
     yield from attribute_findings(place, label)

@@ -14,18 +14,17 @@ FIELD_OF = {1: "f", 2: "i", 3: "s", 4: "t", 5: "g", 6: "floats", 7: "ints", 8: "
 
 def is_cut_short(node: onnx.NodeProto, opset: int) -> bool:
     """Tell whether a node lacks an input or output that ONNX wants in any case."""
-    return _lacks(node, node.domain, opset)
+    inputs, outputs = least_ends(node.domain, node.op_type, opset)
+    return _lacks_inputs(node, inputs) or len(node.output) < outputs
 
 
-def lacks_ends(node: onnx.NodeProto, opset: int) -> bool:
-    """Tell the same as Sentis sees it, which looks at the operator's name and not at its domain."""
-    return _lacks(node, "", opset)
+def lacks_inputs(node: onnx.NodeProto, opset: int) -> bool:
+    """Tell whether an input that ONNX wants is missing, as Sentis sees it: by the operator's name, in any domain."""
+    return _lacks_inputs(node, least_ends("", node.op_type, opset)[0])
 
 
-def _lacks(node: onnx.NodeProto, domain: str, opset: int) -> bool:
-    inputs, outputs = least_ends(domain, node.op_type, opset)
-    lacking = len(node.input) < inputs or not all(node.input[:inputs])
-    return lacking or len(node.output) < outputs
+def _lacks_inputs(node: onnx.NodeProto, least: int) -> bool:
+    return len(node.input) < least or not all(node.input[:least])
 
 
 @functools.cache

@@ -10,7 +10,7 @@ import numpy as np
 
 from converters.facts import Facts
 from converters.finding import SEVERITIES, Finding
-from converters.onnx_file import Skeleton
+from converters.onnx_file import RAW_DATA, Skeleton
 from converters.scan import skeleton_findings
 from parity.emulator.importer import Imported, import_model
 from parity.emulator.prediction import Deviation, Throws, Unknown
@@ -96,6 +96,7 @@ def with_inputs(skeleton: Skeleton, given: Mapping[str, Array], *, values: bool)
     model = onnx.ModelProto()
     model.CopyFrom(skeleton.model)
     held = {tensor.name for tensor in model.graph.initializer}
+    lengths = dict(skeleton.data_fields)
     for value in model.graph.input:
         array = given.get(value.name)
         if array is None or value.name in held or value.type.WhichOneof("value") != "tensor_type":
@@ -106,8 +107,9 @@ def with_inputs(skeleton: Skeleton, given: Mapping[str, Array], *, values: bool)
         if values and array.ndim <= 1 and array.size <= SMALL:
             dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
             model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(array, dtype), value.name))
+            lengths[value.name] = {RAW_DATA: len(model.graph.initializer[-1].raw_data)}
     del model.graph.value_info[:]  # may tell other sizes
-    return replace(skeleton, model=model)
+    return replace(skeleton, model=model, data_fields=lengths)
 
 
 def signature(given: Mapping[str, Array]) -> tuple[object, ...]:

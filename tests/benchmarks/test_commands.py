@@ -70,7 +70,7 @@ def test_a_command_that_cannot_start_is_exit_1_with_its_last_words(monkeypatch: 
     assert "no_such_module" in result.stderr
 
 
-EVERY = ("blas", "startup", "scan", "prepare", "train", "adapters", "bridge", "export", "parity")
+EVERY = ("blas", "startup", "scan", "prepare", "train", "adapters", "bridge", "export", "parity", "emulator")
 
 
 def test_all_runs_every_benchmark_in_one_document(monkeypatch: pytest.MonkeyPatch) -> None:

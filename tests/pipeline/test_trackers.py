@@ -76,7 +76,7 @@ def test_the_training_stage_tells_every_tracker_that_the_run_was_given(
         def __init__(self, name: str) -> None:
             self.receive = heard.setdefault(name, []).append
 
-    monkeypatch.setattr(reporters, "reporter", lambda name, root, settings: Heard(name))
+    monkeypatch.setattr(reporters, "reporter", lambda name, root, settings, say: Heard(name))
     assert stages.main("train", str(run), *command[5:]) == 0
     assert list(heard) == ["wandb", "tensorboard"]
     assert all(isinstance(told[-1], events.Finished) for told in heard.values())

@@ -244,7 +244,9 @@ def test_the_command_converts_a_model_both_ways(toy_model: Callable[[str], Path]
         "out": str(tmp_path / "mlx"),
         "files": [],
         "tensors": 20,
+        "left_out": {},
         "opened_by": "mlx-lm",
+        "not_opened": "",
     }
     back = call("bridge", tmp_path / "mlx", "--to", "torch", "--out", tmp_path / "back")
     assert back.exit_code == 0 and "transformers opened it" in back.stdout, back.output

@@ -50,8 +50,8 @@ def styled(prepared: RunFolder, folder: Path, change: Callable[[dict[str, Any]],
     folder.mkdir()
     shutil.copy(prepared.path("prompt_contract.json"), folder)
     edit_json(folder / "prompt_contract.json", change)
-    write_kit(RunFolder(folder), folder / "kit", "MyGame.Npc", prompt_only=True)
-    return folder / "kit"
+    write_kit(RunFolder(folder), folder / "unity", "MyGame.Npc", prompt_only=True)
+    return folder / "unity"
 
 
 @pytest.mark.parametrize("style", ["system-block", "template"])

@@ -302,9 +302,9 @@ def test_a_contract_that_c_sharp_cannot_follow_is_refused_by_field(
     shutil.copy(prepared.path("prompt_contract.json"), tmp_path)
     edit_json(tmp_path / "prompt_contract.json", change)
     with pytest.raises(StageError, match="prompt_contract") as caught:
-        write_kit(RunFolder(tmp_path), tmp_path / "out", prompt_only=True)
+        write_kit(RunFolder(tmp_path), tmp_path / "unity", prompt_only=True)
     assert wanted in caught.value.message
-    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "unity").exists()
 
 
 def test_an_altered_contract_a_file_as_folder_and_no_name_are_refused(prepared: RunFolder, tmp_path: Path) -> None:
