@@ -27,7 +27,7 @@ from mlx_sentis.training.optimisers import long_warmup, make_optimizer
 from mlx_sentis.training.plan import Rows, Trained, count_updates, largest_batch, leftovers, plan_updates, share_of
 from mlx_sentis.training.ranks import ALONE, LostProcessError, Ranks
 from mlx_sentis.training.resume import Progress, SavedState, random_key, set_random_key, take_state
-from mlx_sentis.training.sharing import sharing_of
+from mlx_sentis.training.sharing import Sharing, sharing_of
 from mlx_sentis.training.step import StepResult, arrays_of, loss_of_batch, make_train_step, number
 from weights_bridge.errors import StageError
 from weights_bridge.settings import Settings
@@ -121,7 +121,7 @@ class Trainer:
         settings = self.settings
         self.train, self.valid = train, valid
         self.tokens = {row["id"]: len(row["ids"]) for row in train}
-        self.sharing = sharing_of(train, enabled=settings.share_prefix)
+        self.sharing = self._sharing_of(train)
         self.updates = count_updates(train, settings)
         for words in filter(None, (leftovers(train, settings), long_warmup(settings, self.updates))):
             self.say(words)
@@ -144,6 +144,10 @@ class Trainer:
         self.tell(events.Started(settings.seed, *counts))
         if self.resumed:
             self.tell(events.Resumed(self.done.step, self.done.epoch, self.updates))
+
+    def _sharing_of(self, rows: Rows) -> Sharing:
+        rule = self.resumed.sharing if self.resumed else None
+        return sharing_of(rows, enabled=self.settings.share_prefix, rule=rule)
 
     def _is_over(self) -> bool:
         patience = self.settings.patience
@@ -271,7 +275,7 @@ class Trainer:
     def _valid_loss(self) -> float:
         """Return the mean loss over the labelled tokens of the validation rows, its batches dealt out to all ranks."""
         self.model.network.eval()
-        shared = sharing_of(self.valid, enabled=self.settings.share_prefix)
+        shared = self._sharing_of(self.valid)
         starts = range(0, len(self.valid), VALID_ROWS)
         sums = np.zeros((len(starts), 2))
         with self.ranks.together():
@@ -306,7 +310,7 @@ class Trainer:
         self.tell(events.Saved(step, epoch, f"checkpoints/{step}", self.done.finished))
 
     def _write(self, step: int, loss: float | None, best: bool) -> None:
-        state, arrays = take_state(self.done, self.origin, self.model, self.optimizer)
+        state, arrays = take_state(self.done, self.origin, self.model, self.optimizer, self.sharing)
         checkpoints.save_checkpoint(self.folder, self.model, self.facts, state | {"valid_loss": loss}, arrays)
         checkpoints.link(self.folder, "last", step)
         if self.saved is None:  # only now is there something in place of an earlier run's

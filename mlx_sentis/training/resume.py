@@ -19,6 +19,7 @@ from mlx.utils import tree_flatten, tree_map_with_path
 from mlx_sentis.training.adapters import adapter_tensors
 from mlx_sentis.training.checkpoints import STATE, STATE_ARRAYS
 from mlx_sentis.training.definitions import CausalLM
+from mlx_sentis.training.sharing import Sharing, rule_of
 from mlx_sentis.training.state_checks import array_faults, document_faults
 from weights_bridge.errors import StageError, all_at_once
 from weights_bridge.files import read_json
@@ -80,7 +81,7 @@ def origin_of(settings: Settings, hashes: Mapping[str, str], model: CausalLM, *,
 
 
 def take_state(
-    progress: Progress, origin: Mapping[str, Any], model: CausalLM, optimizer: optimizers.Optimizer
+    progress: Progress, origin: Mapping[str, Any], model: CausalLM, optimizer: optimizers.Optimizer, sharing: Sharing
 ) -> tuple[dict[str, Any], dict[str, mx.array]]:
     """Return the JSON part and the fp32 arrays of a state."""
     figures = asdict(progress)
@@ -90,7 +91,7 @@ def take_state(
     arrays = {f"trained.{name}": array for name, array in adapter_tensors(model).items()}
     arrays |= {f"optimizer.{name}": array for name, array in flat if name not in whole}
     state = {"schema": SCHEMA, **figures, "cursor": cursor, "rng": random_key(), "optimizer": whole}
-    return state | {"made_from": dict(origin)}, arrays
+    return state | {"sharing": rule_of(sharing), "made_from": dict(origin)}, arrays
 
 
 def random_key() -> list[int]:
@@ -116,6 +117,11 @@ class SavedState:
         known = {one.name for one in fields(Progress)} - set(Progress.CURSOR)
         figures = {name: value for name, value in self.document.items() if name in known}
         return Progress(**figures, **{name: self.document["cursor"][name] for name in Progress.CURSOR})
+
+    @property
+    def sharing(self) -> dict[str, float] | None:
+        """The rule by which rows share; None in a state of an older version."""
+        return self.document.get("sharing")
 
     def put_back(self, model: CausalLM, optimizer: optimizers.Optimizer) -> None:
         """Give model, optimiser and random state what the file holds.

@@ -1,14 +1,14 @@
 """Which leading tokens the rows of a batch share: a trie of segments, from token counts alone.
 
 A segment is run once, on top of its parent's keys and values; the rows are the leaves. The plan depends on nothing
-but the rows and the constants below, so that a resumed run shares what the first one shared.
+but the rows and a rule that is kept in the state, so that a resumed run shares what the first one shared.
 Prior art: Prefix Grouper (arXiv 2506.05433) and DPO prefix sharing (arXiv 2410.20305), both for one level.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from mlx_sentis.training.dealing import deal_out
 from mlx_sentis.training.segments import LEAST_SAVED, MULTIPLE, Row, Segment, computed_tokens, read_tokens
@@ -65,21 +65,30 @@ def shared_prefix_tokens(rows: Sequence[Row]) -> int:
     return common_tokens(rows)
 
 
-def sharing_of(rows: Sequence[Row], *, enabled: bool = True, streams: int | None = None) -> Sharing:
+def rule_of(sharing: Sharing) -> dict[str, float]:
+    """Return what decides, beside the rows, how a batch is cut into passes: a state holds it for its resume."""
+    return {"least_ratio": sharing.least_ratio, "streams": sharing.streams}
+
+
+def sharing_of(
+    rows: Sequence[Row], *, enabled: bool = True, streams: int | None = None, rule: Mapping[str, float] | None = None
+) -> Sharing:
     """Return what the batches of a data set may share.
 
     Args:
         rows: the whole data set; one row alone shares nothing.
         enabled: `train.share_prefix`.
         streams: how many passes may run side by side; None takes what pays on this device.
+        rule: of the run that is resumed, see `rule_of`; it goes before this version's ratio and this machine's cores.
     """
     if streams is None:
         from mlx_sentis.training.streams import side_by_side
 
-        streams = side_by_side()
+        streams = side_by_side(int(rule["streams"]) if rule else None)
+    least_ratio = rule["least_ratio"] if rule else LEAST_RATIO
     if not enabled:
-        return replace(NOTHING_SHARED, streams=streams)
-    return Sharing(shared_prefix_tokens(rows) if len(rows) > 1 else 0, streams=streams)
+        return Sharing(0, nested=False, least_ratio=least_ratio, streams=streams)
+    return Sharing(shared_prefix_tokens(rows) if len(rows) > 1 else 0, least_ratio=least_ratio, streams=streams)
 
 
 def plan_segments(rows: Sequence[Row], sharing: Sharing | int) -> list[Segment]:

@@ -11,6 +11,7 @@ from weights_bridge.files import sha256_of
 
 DIGEST = "arrays_sha256"  # of the arrays' file; states of older versions have none
 WORD = 2**32
+MOST_STREAMS = 64  # more than any version takes
 
 
 def document_faults(document: Mapping[str, Any], figures: Mapping[str, Any], cursor: Sequence[str]) -> list[str]:
@@ -28,11 +29,20 @@ def document_faults(document: Mapping[str, Any], figures: Mapping[str, Any], cur
     key: Any = document.get("rng")
     if is_of(key, list[int]) and not (len(key) == 2 and all(0 <= word < WORD for word in key)):
         faults.append("rng: wanted two words of 32 bits")
+    if "sharing" in document:  # states of older versions have none
+        faults += _rule_faults(document["sharing"])
     made_from = document.get("made_from")
     if isinstance(made_from, dict):
         faults += _faults(
             made_from, {"settings": dict[str, dict], "files": dict[str, str], "trained": dict}, "made_from."
         )
+    return faults
+
+
+def _rule_faults(rule: Any) -> list[str]:
+    faults = _faults(rule if isinstance(rule, dict) else {}, {"least_ratio": float, "streams": int}, "sharing.")
+    if not faults and not (rule["least_ratio"] >= 1 and 1 <= rule["streams"] <= MOST_STREAMS):
+        faults = [f"sharing: wanted a ratio of at least 1 and 1 to {MOST_STREAMS} streams, found {rule}"]
     return faults
 
 

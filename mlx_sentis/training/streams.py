@@ -17,9 +17,11 @@ from mlx_sentis.blas import set_threads, usable_cores
 MOST = 4  # streams; more would cut the rows of a batch into passes too small for the matrix products
 
 
-def side_by_side() -> int:
-    """Return how many streams pay: one on Metal, which fills itself, else one per usable core."""
-    return 1 if mx.default_device() == mx.gpu else max(1, min(MOST, usable_cores()))
+def side_by_side(wanted: int | None = None) -> int:
+    """Return how many streams to take: one on Metal, which fills itself, else those wanted or one per usable core."""
+    if mx.default_device() == mx.gpu:
+        return 1
+    return wanted or max(1, min(MOST, usable_cores()))
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from helpers import edit_json
 from safetensors.numpy import load_file, save_file
 from training_rows import rendered_rows
 
-from mlx_sentis.training import adapters, events, loop, resume
+from mlx_sentis.training import adapters, events, loop, resume, sharing, streams
 from mlx_sentis.training.interrupts import InterruptedTrainingError
 from weights_bridge.errors import StageError
 from weights_bridge.files import read_json
@@ -163,6 +163,10 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "optimiser of another kind": (damaged(lambda s: s.update(optimizer=[1])), "optimizer: found"),
     "cut arrays": (cut, r"state\.safetensors as it was written"),
     "a bit": (flipped, r"state\.safetensors as it was written"),
+    "rule of another kind": (damaged(lambda s: s.update(sharing=[])), r"sharing\.least_ratio"),
+    "rule without a part": (damaged(lambda s: s["sharing"].pop("streams")), r"sharing\.streams"),
+    "rule of words": (damaged(lambda s: s["sharing"].update(least_ratio="1.3")), r"sharing\.least_ratio: found"),
+    "no streams": (damaged(lambda s: s["sharing"].update(streams=0)), "sharing: wanted a ratio"),
     "no arrays": (lambda folder: (folder / "state.safetensors").unlink(), r"state\.safetensors"),
 }
 
@@ -225,6 +229,24 @@ def test_each_part_of_the_state_decides_the_outcome(
     edit_json(after_seven / "7" / "state.json", change)
     losses = a_run(decoder, after_seven, going_on=True).run(ROWS, VALID).losses
     assert losses[:10] != whole[1].losses[7:17], part
+
+
+def test_a_resumed_run_shares_by_the_rule_of_its_state(
+    decoder: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another version's ratio and another machine's cores change nothing."""
+    pairs = {"batch_rows": 2, "accumulate": 1}
+    sharing_now = a_run(decoder, tmp_path / "now", **pairs).run(ROWS, VALID)
+    with monkeypatch.context() as before:
+        before.setattr(sharing, "LEAST_RATIO", 100.0)
+        before.setattr(streams, "usable_cores", lambda: 1)
+        whole_before = a_run(decoder, tmp_path / "whole", **pairs).run(ROWS, VALID)
+        stopped(decoder, tmp_path / "stopped", **pairs)
+    state = read_json(tmp_path / "stopped" / "last" / "state.json")
+    assert state["sharing"] == {"least_ratio": 100.0, "streams": 1}
+    a_run(decoder, tmp_path / "stopped", going_on=True, **pairs).run(ROWS, VALID)
+    assert files_of(tmp_path / "stopped") == files_of(tmp_path / "whole")
+    assert whole_before.tokens_computed > sharing_now.tokens_computed
 
 
 def test_everything_that_differs_is_refused_at_once_by_name(
