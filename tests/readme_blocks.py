@@ -1,4 +1,5 @@
-"""The parts of README.md that are generated: between `<!-- NAME -->` and `<!-- /NAME -->`. Run it to renew them.
+"""The parts of README.md that are generated, between `<!-- NAME -->` and `<!-- /NAME -->`, and the pages that are
+generated as a whole. Run it to renew them.
 
 With a finished run's folder it also renews what was measured, and the picture: `python tests/readme_blocks.py RUN`.
 With the document of `bench export --full --json` it renews the table of predicted layers, and its record in `docs/`.
@@ -26,6 +27,7 @@ from weights_bridge.files import read_json, write_json
 
 README = Path(__file__).resolve().parent.parent / "README.md"
 PICTURE = README.parent / "docs" / "demo-run.png"
+HELP = README.parent / "docs" / "commands.md"
 RULES = README.parent / "docs" / "sentis-rules.md"
 PASSES = README.parent / "docs" / "passes.md"
 EMULATOR = README.parent / "docs" / "sentis-emulator.md"
@@ -57,6 +59,7 @@ def main(given: Path | None = None) -> None:
     if new != text:
         README.write_text(new, encoding="utf-8")
     print("README.md:", "up to date" if new == text else "blocks renewed")
+    HELP.write_text(commands_page(), encoding="utf-8")
     RULES.write_text(rules_page.page(), encoding="utf-8")
     PASSES.write_text(passes_page.page(), encoding="utf-8")
     EMULATOR.write_text(emulator_page.page(read_json(CASES)), encoding="utf-8")
@@ -68,7 +71,7 @@ def renewed(text: str) -> str:
     Raises:
         ValueError: a block's marks are missing or occur twice.
     """
-    blocks = {"families": families_table(), "commands": command_list(), "help": help_blocks(), "layers": layers_table()}
+    blocks = {"families": families_table(), "commands": command_list(), "layers": layers_table()}
     for name, block in blocks.items():
         text = with_block(text, name, block)
     return text
@@ -164,13 +167,13 @@ def command_list() -> str:
     return "\n".join(["| command | what it does |", "|---|---|", *lines])
 
 
-def help_blocks() -> str:
-    """Return the `--help` of the program and of every command as code blocks."""
-    blocks = []
+def commands_page() -> str:
+    """Return the page with the `--help` of the program and of every command."""
+    blocks = ["# Commands", "Every `--help`, as printed on a terminal of 80 columns."]
     for words in ((), *command_paths()):
         name = " ".join(("mlx-sentis", *words))
-        blocks.append(f"#### `{name}`\n\n```text\n{help_of(words)}\n```")
-    return "\n\n".join(blocks)
+        blocks.append(f"{'#' * max(2, len(words) + 1)} `{name}`\n\n```text\n{help_of(words)}\n```")
+    return "\n\n".join(blocks) + "\n"
 
 
 def command_paths() -> Iterator[tuple[str, ...]]:

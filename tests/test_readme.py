@@ -1,4 +1,4 @@
-"""What README.md says is so: generated blocks, file tree, links, example rows, and the cheap commands."""
+"""What README.md and docs/ say is so: generated blocks, file tree, links, example rows, and the cheap commands."""
 
 from __future__ import annotations
 
@@ -19,11 +19,16 @@ from mlx_sentis.prepare.tools import SYSTEM_BLOCK
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
+GUIDES = ("docs/gates.md", "docs/training.md", "docs/weights.md", "docs/sequences.md", "docs/sentis-dump.md")
 COMMANDS = list(readme_blocks.command_paths())
 
 
 def test_generated_blocks_are_up_to_date() -> None:
     assert readme_blocks.renewed(README) == README, "run `make readme`"
+
+
+def test_the_page_of_commands_is_what_they_print() -> None:
+    assert readme_blocks.HELP.read_text(encoding="utf-8") == readme_blocks.commands_page(), "run `make readme`"
 
 
 def test_a_stale_block_is_noticed() -> None:
@@ -84,36 +89,52 @@ def test_commands_that_only_tell_exit_0(words: tuple[str, ...]) -> None:
     assert result.output.strip()
 
 
-def test_every_command_that_the_page_mentions_exists() -> None:
-    prose = README[: README.index("<!-- help -->")]
-    named = set(re.findall(r"(?:`|bin/)mlx-sentis ([a-z][a-z-]*)", prose))
-    assert {"run", "prepare", "train"} <= named <= {words[0] for words in COMMANDS}
+@pytest.mark.parametrize("page", ("README.md", *GUIDES))
+def test_every_command_that_a_page_mentions_exists(page: str) -> None:
+    named = set(re.findall(r"(?:`|bin/|^)mlx-sentis ([a-z][a-z-]*)", text_of(page), re.MULTILINE))
+    assert named
+    assert named <= {words[0] for words in COMMANDS}
+
+
+@pytest.mark.parametrize("page", ("README.md", *GUIDES))
+def test_every_option_that_a_page_gives_a_command_exists(page: str) -> None:
+    calls = re.findall(r"(?:`|bin/|^)mlx-sentis ([a-z][^`\n#]*)", text_of(page), re.MULTILINE)
+    for words in map(str.split, calls):
+        inner = next(path for path in (tuple(words[:2]), (words[0],)) if path in COMMANDS)
+        known = readme_blocks.help_of(inner)
+        wrong = [word for word in words if word.startswith("--") and not re.search(rf"{word}\b", known)]
+        assert not wrong, " ".join(words)
 
 
 def test_every_make_target_that_the_pages_mention_exists() -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    named = {
-        page: set(re.findall(r"`make ([a-z]+)", (ROOT / page).read_text(encoding="utf-8"))) - targets for page in PAGES
-    }
+    named = {page: set(re.findall(r"`make ([a-z]+)", text_of(page))) - targets for page in PAGES}
     assert {"setup", "test", "demo"} <= targets
     assert not {page: wrong for page, wrong in named.items() if wrong}
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_links_lead_to_files_that_are_there(page: str) -> None:
-    text = (ROOT / page).read_text(encoding="utf-8")
-    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
-    missing = [link for link in links if not (ROOT / link).exists()]
-    assert not missing
+@pytest.mark.parametrize("page", (*PAGES, *GUIDES))
+def test_links_lead_to_files_and_headings_that_are_there(page: str) -> None:
+    for link, _, heading in re.findall(r"\]\((?!https?:)([^)#]*)(#([^)]+))?\)", text_of(page)):
+        target = (ROOT / page).parent / link if link else ROOT / page
+        assert target.exists(), link
+        if heading:
+            lines = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            assert heading in {re.sub(r"[^\w -]", "", line).lower().replace(" ", "-") for line in lines}
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", (*PAGES, *GUIDES))
 def test_paths_in_code_marks_are_there(page: str) -> None:
-    text = (ROOT / page).read_text(encoding="utf-8")
+    text = text_of(page)
     roots = "docs|weights_bridge|mlx_sentis|converters|parity|benchmarks|tests"
     named = {path.rstrip("/") for path in re.findall(rf"`((?:{roots})/[\w./-]+)`", text)}
     missing = sorted(path for path in named if not (ROOT / path).exists())
     assert not missing
+
+
+def text_of(page: str) -> str:
+    """Return a page's text."""
+    return (ROOT / page).read_text(encoding="utf-8")
 
 
 def test_example_rows_are_read_by_prepare() -> None:
@@ -172,7 +193,7 @@ def test_what_prepare_writes_goes_into_training_by_the_commands_as_they_are_docu
     rows = [{"prompt": f"Who lives at number {n}?", "completion": f"Old Marta {n} does."} for n in range(20)]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     prepare = next(line for line in readme_blocks.help_of(("prepare",)).splitlines() if "rows.jsonl" in line)
-    line = next(line for line in README.splitlines() if line.startswith("mlx.launch -n 2"))
+    line = next(line for line in text_of("docs/training.md").splitlines() if line.startswith("mlx.launch -n 2"))
     assert shlex.split(prepare)[:3] == ["$", "mlx-sentis", "prepare"]
     train = line.partition(" -- ")[2]
     assert shlex.split(train)[:4] == ["python", "-m", "mlx_sentis", "train"]
