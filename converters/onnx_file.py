@@ -29,6 +29,7 @@ TYPED_FIELDS = {4: "float_data", 5: "int32_data", 7: "int64_data", 10: "double_d
 DATA_FIELDS = {*TYPED_FIELDS, RAW_DATA}
 AS_IN_MEMORY = {4, RAW_DATA, 10}  # packed float_data and double_data lie in the file as raw data do
 INT64 = 7
+NODE_TENSOR_DEPTH = 3  # model, graph, node, attribute: the attributes of the graph's own nodes
 DEEPEST = 100  # messages within each other, where protobuf itself ends
 DROPPED = 20  # ModelProto.training_info: a second graph, which nothing here reads
 INNER = {  # message -> field -> message that may hold a tensor
@@ -48,15 +49,16 @@ class Skeleton:
     Attributes:
         model: the model; a large tensor has name, dims and type only.
         data_fields: initialiser name to data field number to the bytes it takes in the file.
-        node_data: first output of a node with a large tensor to the same.
+        node_data: first output of a node to the same for each of its large tensors, in the file's order; nodes of the
+            graph and of bodies in it (where two bodies may use one name), not those of functions.
         file_bytes: size of the file.
-        data_at: name of an initialiser, or first output of a node, to the byte in the file where the data of its large
-            tensor begins, where that is one piece of little-endian numbers.
+        data_at: name of an initialiser, or first output of a node, of the graph itself to the byte in the file where
+            the data of its large tensor begins, where that is one piece of little-endian numbers.
     """
 
     model: onnx.ModelProto
     data_fields: dict[str, dict[int, int]]
-    node_data: dict[str, dict[int, int]]
+    node_data: dict[str, list[dict[int, int]]]
     file_bytes: int
     data_at: dict[str, int] = field(default_factory=dict)
 
@@ -182,57 +184,75 @@ def _fields(data: Any, at: int, end: int) -> Iterator[tuple[int, int, int, int]]
 
 
 @dataclass
+class _Written:
+    """What a file holds of one tensor: its name, bytes by data field, (field, first byte) pieces."""
+
+    name: str = ""
+    lengths: dict[int, int] = field(default_factory=dict)
+    pieces: list[tuple[int, int]] = field(default_factory=list)
+    kept: bool = True
+
+
+@dataclass
 class _Reader:
     """Copies messages without the data of large tensors, and writes down what it left out."""
 
     data: Any
     data_fields: dict[str, dict[int, int]] = field(default_factory=dict)
-    node_data: dict[str, dict[int, int]] = field(default_factory=dict)
+    node_data: dict[str, list[dict[int, int]]] = field(default_factory=dict)
     data_at: dict[str, int] = field(default_factory=dict)
 
-    def light(self, kind: str, at: int, end: int, owner: str = "", depth: int = 0) -> bytes:
-        """Return one message; `owner` is the first output of the node around it."""
+    def light(self, kind: str, at: int, end: int, owner: str = "", depth: int = 0, *, told: bool = True) -> bytes:
+        """Return one message; `owner` is the first output of the node around it, `told` false inside of functions."""
         if depth > DEEPEST:
             raise _WireError(f"messages nested deeper than {DEEPEST} at byte {at}")
         parts: list[bytes] = []
         inner = INNER[kind]
+        owner = "" if kind in ("graph", "node", "sparse") else owner
+        told = told and kind != "function"
         for number, start, content, stop in _fields(self.data, at, end):
             if kind == "model" and number == DROPPED:
                 continue
             if kind == "node" and number == NODE_OUTPUT and not owner:
                 owner = self.data[content:stop].decode("utf-8", "replace")
-            told = kind == "graph" and number == INITIALISER and depth == 1  # its data's fields are written down
-            opened = told or (kind == "model" and number == GRAPH) or stop - content > KEPT_BYTES
+            initialiser = kind == "graph" and number == INITIALISER and depth == 1  # its data's fields are written down
+            opened = initialiser or (kind == "model" and number == GRAPH) or stop - content > KEPT_BYTES
             if number not in inner or not opened:
                 parts.append(self.data[start:stop])
             elif inner[number] == "tensor":
-                parts.append(self._tensor(number, content, stop, "" if told else owner or "?"))
+                tensor, written = self._tensor(content, stop)
+                parts += (field_prefix(number, len(tensor)), tensor)
+                self._tell(written, owner if told else "", depth, initialiser)
             else:
-                message = self.light(inner[number], content, stop, owner, depth + 1)
+                message = self.light(inner[number], content, stop, owner, depth + 1, told=told)
                 parts += (field_prefix(number, len(message)), message)
         return b"".join(parts)
 
-    def _tensor(self, number: int, at: int, end: int, owner: str) -> bytes:
-        lengths: dict[int, int] = {}
+    def _tensor(self, at: int, end: int) -> tuple[bytes, _Written]:
+        """Return a tensor, without its data where that is large, and what the file holds of it."""
         parts = list(_fields(self.data, at, end))
-        name, types, pieces = "", [], []
+        written, types = _Written(), []
         for n, _, content, stop in parts:
             if n in DATA_FIELDS:
-                lengths[n] = lengths.get(n, 0) + stop - content
-                pieces.append((n, content))
+                written.lengths[n] = written.lengths.get(n, 0) + stop - content
+                written.pieces.append((n, content))
             elif n == TENSOR_NAME:
-                name = self.data[content:stop].decode("utf-8", "replace")
+                written.name = self.data[content:stop].decode("utf-8", "replace")
             elif n == DATA_TYPE:
                 types.append(_varint(self.data, content, stop)[0])
-        keep = sum(lengths.values()) <= (KEPT_INT64_BYTES if types == [INT64] else KEPT_BYTES)
-        tensor = b"".join(self.data[s:e] for n, s, _, e in parts if keep or n not in DATA_FIELDS)
-        if not keep and len(pieces) == 1 and pieces[0][0] in AS_IN_MEMORY:
-            self.data_at[owner or name] = pieces[0][1]
-        if owner:
-            self.node_data[owner] = lengths
-        else:
-            self.data_fields[name] = lengths
-        return field_prefix(number, len(tensor)) + tensor
+        keep = sum(written.lengths.values()) <= (KEPT_INT64_BYTES if types == [INT64] else KEPT_BYTES)
+        written.kept = keep
+        return b"".join(self.data[s:e] for n, s, _, e in parts if keep or n not in DATA_FIELDS), written
+
+    def _tell(self, written: _Written, owner: str, depth: int, initialiser: bool) -> None:
+        """Write down what was left out of an initialiser of the graph, or of a tensor of the node `owner`."""
+        if initialiser:
+            self.data_fields[written.name] = written.lengths
+        elif owner and not written.kept:
+            self.node_data.setdefault(owner, []).append(written.lengths)
+        at_top = initialiser or (owner and depth == NODE_TENSOR_DEPTH)
+        if at_top and not written.kept and len(written.pieces) == 1 and written.pieces[0][0] in AS_IN_MEMORY:
+            self.data_at[written.name if initialiser else owner] = written.pieces[0][1]
 
 
 def field_prefix(number: int, length: int) -> bytes:

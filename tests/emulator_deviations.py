@@ -183,6 +183,10 @@ SHOWN: dict[str, Shown] = {
         [node("Cast", ["x"], ["b"], to=10), node("Cast", ["b"], ["y"], to=F32)], {"x": f(2049, 0.1)}
     ),
     "DROPOUT.TRAINING": one("Dropout", f(*[1] * 16), np.float32(0.5), np.array(True), held=(1, 2), seed=7, opset=13),
+    "BATCHNORM.TRAINING_OLD": Shown(
+        [node("BatchNormalization", ["x", "s", "b", "m", "v"], ["y", "o", "p", "q", "r"])],
+        {"x": spread(2, 3, 4)}, {"s": f(1, 2, 3), "b": f(0, 1, 2), "m": f(1, 1, 1), "v": f(4, 4, 4)}, opset=9,
+    ),
     "RANGE.BIG": one("Range", np.int64(0), np.int64(2**24 + 1), np.int64(1), held=(0, 1, 2)),
     "CONSTANT.EXTERNAL": Shown(
         [node("Constant", [], ["c"], value=numpy_helper.from_array(spread(4))), node("Add", ["x", "c"], ["y"])],
@@ -266,6 +270,7 @@ NOT_SHOWN: dict[str, str] = {
 
 NOT_CURED: dict[str, str] = {
     "DROPOUT.TRAINING": "by design: the mended graph drops nothing, as Sentis does",
+    "BATCHNORM.TRAINING_OLD": "by design: the mended graph does not train, as Sentis does not",
     "ATTRIBUTE.IGNORED": "by design: the mended graph does not train, as Sentis does not",
     "INT64.RANGE": "the pass writes the number that Sentis reads: no integer of Sentis holds the other",
 }

@@ -178,6 +178,8 @@ CASES = [
     Case("POW.INT_EXP_MINUS1", "y = Pow(i, m)", "y = Pow(i, t)", "int64[2] i", init="int64 m = {-1}, int64 t = {3}"),
     Case("BATCHNORM.TRAINING_OUTPUTS", "b, m, v = BatchNormalization<training_mode=1>(x, s, s, s, s) y = Add(b, m)",
          "y = BatchNormalization(x, s, s, s, s)", f"{IMAGE}, float[3] s"),
+    Case("BATCHNORM.TRAINING_OLD", "y, m, v, n, w = BatchNormalization(x, s, s, s, s)",
+         "y = BatchNormalization(x, s, s, s, s)", f"{IMAGE}, float[3] s", opset=9),
     Case("LAYERNORM.NO_BIAS", "y = LayerNormalization(x, s)", "y = LayerNormalization(x, s, s)",
          f"{ROWS}, float[8] s", opset=17),
     Case("LAYERNORM.AXIS", "y = LayerNormalization<axis=0>(x, s, s)", "y = LayerNormalization<axis=1>(x, s, s)",

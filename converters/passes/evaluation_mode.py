@@ -31,6 +31,7 @@ def _trains(place: Place) -> bool:
 
 PASS = node_pass(
     "evaluation_mode", "Sentis computes Dropout and BatchNormalization as in evaluation, whatever the file says", write,
-    mends=["DROPOUT.TRAINING", "BATCHNORM.TRAINING_OUTPUTS"], operators=["BatchNormalization"], also=_trains,
+    mends=["DROPOUT.TRAINING", "BATCHNORM.TRAINING_OUTPUTS", "BATCHNORM.TRAINING_OLD"],
+    operators=["BatchNormalization"], also=_trains,
     by_design="training mode draws by chance or normalises by the batch",
 )  # fmt: skip

@@ -158,6 +158,13 @@ def _output_read(place: Place, argument: list[int]) -> Answer:
     return None
 
 
+@predicate("output_named")
+def _output_named(place: Place, argument: list[int]) -> Answer:
+    outputs = list(place.node.output)
+    named = [position for position in argument if position < len(outputs) and outputs[position]]
+    return Found(f"{len(outputs)} outputs, opset {place.opset}") if named else None
+
+
 @predicate("kind")
 def _kind(place: Place, argument: dict[str, Any]) -> Answer:
     for position in _chosen(place, argument["inputs"]):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import importlib.metadata
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ from converters.finding import TAXONOMY, Finding
 
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 LEVELS = {"error": "error", "deviation": "error", "warning": "warning", "note": "note"}
+WHOLE_FILE = {"startLine": 1}  # a graph has no lines; code scanning pages take no result without one
 NODES_SHOWN = 3  # of findings that say the same; --json has them all
 
 
@@ -31,9 +35,20 @@ def text_of(findings: Sequence[Finding], target: Path, sentis: str) -> str:
     blocking = sum(finding.blocking for finding in findings)
     classes = sorted({finding.taxonomy for finding in findings})
     count = f"{len(findings)} findings, {blocking} of them errors or silent deviations" if findings else "clean"
-    lines.append(f"{target}: {count} (Sentis {sentis})")
+    lines.append(f"{target}: {count} (Sentis {sentis}){_files_told(findings, target)}")
     lines += [f"  {letter}: {TAXONOMY[letter]}" for letter in classes]
     return "\n".join(lines)
+
+
+def _files_told(findings: Sequence[Finding], target: Path) -> str:
+    """Return how many of a folder's files have no error and no silent deviation; empty for a single file."""
+    from converters.scan import onnx_files
+
+    files = {str(file.relative_to(target)) for file in onnx_files(target)} if target.is_dir() else set()
+    if len(files) < 2 or any(not finding.file for finding in findings):  # a model directory's findings name no file
+        return ""
+    sound = sorted(files - {finding.file for finding in findings if finding.blocking})
+    return f"; {len(sound)} of {len(files)} files without errors and silent deviations"
 
 
 def mend_of(finding: Finding) -> str:
@@ -61,10 +76,17 @@ def sarif_document(findings: Sequence[Finding], target: Path, known: Facts) -> d
     Source: OASIS Static Analysis Results Interchange Format 2.1.0.
     """
     ids = sorted({finding.id for finding in findings})
+    prints = _fingerprints(findings)
     run = {
-        "tool": {"driver": {"name": "mlx-sentis scan", "rules": [_sarif_rule(known, rule_id) for rule_id in ids]}},
+        "tool": {
+            "driver": {
+                "name": "mlx-sentis scan",
+                "version": importlib.metadata.version("mlx-sentis"),
+                "rules": [_sarif_rule(known, rule_id) for rule_id in ids],
+            }
+        },
         "properties": {"sentis": known.version, "facts": known["status"]},
-        "results": [_sarif_result(finding, ids, target) for finding in findings],
+        "results": [_sarif_result(finding, ids, target, mark) for finding, mark in zip(findings, prints, strict=True)],
     }
     return {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}
 
@@ -80,8 +102,19 @@ def _sarif_rule(known: Facts, rule_id: str) -> dict[str, Any]:
     }
 
 
-def _sarif_result(finding: Finding, ids: list[str], target: Path) -> dict[str, Any]:
-    location = {"artifactLocation": {"uri": quote(finding.file or target.name)}}
+def _fingerprints(findings: Sequence[Finding]) -> list[str]:
+    """Return what tells results apart from run to run: pages take those of one rule and line for the same otherwise."""
+    seen: Counter[str] = Counter()
+    marks = []
+    for finding in findings:
+        place = "\n".join((finding.file, finding.id, finding.node))
+        marks.append(hashlib.sha256(f"{place}\n{seen[place]}".encode(errors="replace")).hexdigest())
+        seen[place] += 1
+    return marks
+
+
+def _sarif_result(finding: Finding, ids: list[str], target: Path, fingerprint: str) -> dict[str, Any]:
+    location = {"artifactLocation": {"uri": quote(finding.file or target.name)}, "region": WHOLE_FILE}
     text = ". Mend: ".join(filter(None, [finding.what, mend_of(finding)]))
     node = {"fullyQualifiedName": one_line(finding.node), "kind": "node"}
     return {
@@ -90,5 +123,6 @@ def _sarif_result(finding: Finding, ids: list[str], target: Path) -> dict[str, A
         "level": LEVELS[finding.severity],
         "message": {"text": one_line(text)},
         "locations": [{"physicalLocation": location, "logicalLocations": [node]}],
+        "partialFingerprints": {"place/v1": fingerprint},
         "properties": {"severity": finding.severity, "taxonomy": finding.taxonomy, "verified": finding.verified},
     }

@@ -43,6 +43,7 @@ def tensor_findings(skeleton: Skeleton, view: View, known: Facts) -> Iterator[Fi
 
 def _in_nodes(skeleton: Skeleton) -> Iterator[tuple[str, str, onnx.TensorProto, dict[int, int]]]:
     """Yield (label, name of the output, tensor, bytes by field) of tensors in nodes, those in bodies included."""
+    unread = {name: list(lengths) for name, lengths in skeleton.node_data.items()}
     for node in nodes_within(skeleton.model.graph):
         name = node.output[0] if node.output else ""
         for attribute in node.attribute:
@@ -50,7 +51,8 @@ def _in_nodes(skeleton: Skeleton) -> Iterator[tuple[str, str, onnx.TensorProto, 
             for tensor in tensors:
                 lengths = {number: 1 for number, field in TYPED_FIELDS.items() if len(getattr(tensor, field))}
                 raw = {RAW_DATA: len(tensor.raw_data)} if tensor.raw_data else {}
-                yield label_of(node), name, tensor, skeleton.node_data.get(name) or lengths | raw
+                left_out = unread.get(name) if not lengths | raw else None
+                yield label_of(node), name, tensor, left_out.pop(0) if left_out else lengths | raw
 
 
 def _constant(label: str, tensor: onnx.TensorProto, lengths: dict[int, int], known: Facts) -> Iterator[Finding]:

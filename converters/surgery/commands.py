@@ -46,7 +46,7 @@ def _answer(output: Output, name: str, report: dict[str, Any]) -> None:
 @command("info", examples=("graph info model.onnx", "graph info model.onnx --json"))
 @click.argument("model", type=PATH)
 def graph_info(output: Output, model: Path) -> None:
-    """Say what is in a graph: sizes, inputs, outputs, operators, the largest weights."""
+    """Say what is in a graph: inputs, outputs, operators, weights."""
     from converters.surgery.info import info, text_of
 
     facts = info(model)
@@ -68,7 +68,10 @@ def graph_info(output: Output, model: Path) -> None:
 def graph_extract(
     output: Output, model: Path, out: Path, begin: tuple[str, ...], end: tuple[str, ...], fixture: Path | None
 ) -> None:
-    """Take the part of a graph between tensors, proven against the whole."""
+    """Take the part of a graph between tensors.
+
+    It is proven against the whole.
+    """
     from converters.surgery.parts import extract
 
     if not begin and not end:
@@ -88,7 +91,10 @@ def graph_extract(
 def graph_cut(
     output: Output, model: Path, out: Path, before: tuple[str, ...], at: tuple[str, ...], fixture: Path | None
 ) -> None:
-    """Take away baked post-processing such as NMS; what it was fed becomes the outputs."""
+    """Take away baked post-processing such as NMS.
+
+    What it was fed becomes the outputs.
+    """
     from converters.surgery.parts import POST_PROCESSING, cut
 
     _answer(output, "graph-cut", cut(model, out, before or POST_PROCESSING, at, _fixture(fixture)))
@@ -164,7 +170,10 @@ def graph_inline(output: Output, model: Path, out: Path, fixture: Path | None) -
 @click.option("--logits", default=None, metavar="OUTPUT", help="With logits.")
 @click.option("--tokens", type=click.IntRange(8), default=41, show_default=True, help="Of the sequence that proves it.")
 def graph_inject_kv(output: Output, model: Path, out: Path, ids: str | None, logits: str | None, tokens: int) -> None:
-    """Give a decoder that only exists as ONNX a cache, proven step by step against itself."""
+    """Give a decoder that only exists as ONNX a cache.
+
+    It is proven step by step against itself.
+    """
     from converters.surgery.inject_kv import inject_kv
 
     report = inject_kv(model, out, ids=ids, logits=logits, tokens=tokens)
@@ -185,7 +194,10 @@ def graph_inject_kv(output: Output, model: Path, out: Path, ids: str | None, log
 @OUT
 @click.option("--time", required=True, metavar="SIZE", help="The named size that is time; it becomes 1.")
 def graph_hoist_state(output: Output, model: Path, out: Path, time: str) -> None:
-    """Make a recurrent model one step whose states the caller carries, proven against the whole."""
+    """Make a recurrent model one step, its states outside.
+
+    The caller carries the states; the step is proven against the whole.
+    """
     from converters.surgery.hoist_state import hoist_state
 
     report = hoist_state(model, out, time)

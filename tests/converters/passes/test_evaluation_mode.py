@@ -19,6 +19,13 @@ def test_a_training_norm_takes_its_running_statistics(mended):
     assert {a.name for a in tried.model.graph.node[0].attribute} == {"epsilon"}
 
 
+def test_before_opset_14_several_outputs_are_training_mode(mended):
+    model = graph("y, m, w, n, k = BatchNormalization(x, s, s, s, v)", f"{IMAGE}, float[3] s, float[3] v", opset=9)
+    tried = mended("evaluation_mode", model, by_design=True)
+    assert tried.before == ["BATCHNORM.TRAINING_OLD"] and tried.after == []
+    assert list(tried.model.graph.node[0].output) == ["y"]
+
+
 @pytest.mark.parametrize(
     "body, inputs, reason",
     [

@@ -46,4 +46,26 @@ def test_the_sarif_log_names_rule_level_file_and_node(tmp_path):
         assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"]
         (place,) = result["locations"]
         assert place["physicalLocation"]["artifactLocation"]["uri"] == "a%20b.onnx"
+        assert place["physicalLocation"]["region"]["startLine"] == 1  # code scanning pages want a line
     assert run["results"][0]["locations"][0]["logicalLocations"][0]["fullyQualifiedName"] == "y"
+
+
+def test_sarif_results_of_one_rule_are_told_apart_and_known_again(tmp_path):
+    (tmp_path / "m.onnx").write_bytes(graph("y = Sum(x) z = Sum(x)").SerializeToString())
+
+    def prints() -> list[str]:
+        (run,) = sarif_document(scan(tmp_path), tmp_path, facts("2.6"))["runs"]
+        return [result["partialFingerprints"]["place/v1"] for result in run["results"]]
+
+    first = prints()
+    assert len(set(first)) == 2
+    (tmp_path / "m.onnx").write_bytes(graph("y = Relu(x) z = Sum(x)").SerializeToString())
+    assert prints() == first[1:]
+
+
+def test_of_a_folder_it_says_how_many_files_are_sound(tmp_path):
+    for name, body in (("a", "y = Relu(x)"), ("b", "y = Sum(x)"), ("c", 'y = Gelu<approximate="tanh">(x)')):
+        (tmp_path / f"{name}.onnx").write_bytes(graph(body, opset=20).SerializeToString())
+    last = text_of(scan(tmp_path), tmp_path, "2.6").splitlines()[2 * 3]
+    assert last.endswith("(Sentis 2.6); 2 of 3 files without errors and silent deviations")
+    assert "files without" not in text_of(scan(tmp_path / "b.onnx"), tmp_path / "b.onnx", "2.6")

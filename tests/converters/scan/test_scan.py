@@ -12,6 +12,7 @@ from scan_cases import graph
 
 from converters.facts import facts, versions
 from converters.finding import TAXONOMY, Finding
+from converters.onnx_file import read_skeleton
 from converters.scan import scan
 from mlx_sentis.demo.toy import write_toy_model
 from weights_bridge.errors import StageError
@@ -166,3 +167,43 @@ def test_a_finding_names_the_passes_that_mend_it(scanned):
     model.graph.initializer.append(numpy_helper.from_array(np.array([2**40]), "w"))
     (found,) = scanned(model)
     assert found.passes == ("clamp_int64",)
+
+
+def large(name: str, count: int) -> onnx.NodeProto:
+    values = numpy_helper.from_array(np.arange(count, dtype=np.float32), name)
+    return onnx.helper.make_node("Constant", [], [name], name=f"node of {name}", value=values)
+
+
+def with_bodies(then_count: int, else_count: int) -> onnx.ModelProto:
+    """Return an If whose branches each hold a large Constant of the same name."""
+    model = graph("c = Constant<value = bool {1}>() y = Relu(x)")
+    bodies = []
+    for count in (then_count, else_count):
+        sum_of = onnx.helper.make_node("ReduceSum", ["k"], ["s"], keepdims=0)
+        out = onnx.helper.make_tensor_value_info("s", onnx.TensorProto.FLOAT, [])
+        bodies.append(onnx.helper.make_graph([large("k", count), sum_of], "body", [], [out]))
+    branches = dict(zip(("then_branch", "else_branch"), bodies, strict=True))
+    model.graph.node.append(onnx.helper.make_node("If", ["c"], ["z"], **branches))
+    return model
+
+
+def test_large_constants_in_bodies_have_their_data_also_where_two_bodies_use_one_name(scanned):
+    model = with_bodies(2_000, 3_000)
+    assert "TENSOR.BYTES" not in ids(scanned(model))
+    then = next(one for one in model.graph.node[-1].attribute if one.name == "then_branch")
+    then.g.node[0].attribute[0].t.dims[0] = 1_999
+    (found,) = [one for one in scanned(model) if one.id == "TENSOR.BYTES"]
+    assert "8000 bytes" in found.what and "(1999,)" in found.what
+
+
+def test_a_constant_of_a_function_is_not_taken_for_one_of_the_graph(tmp_path, scanned):
+    model = graph("y = com.acme.Add3(x)", "float[3000] x")
+    model.graph.node.insert(0, large("k", 3_000))
+    inner = [large("k", 2_000), onnx.helper.make_node("Identity", ["k"], ["b"])]
+    opsets = [onnx.helper.make_opsetid("", 15)]
+    model.functions.append(onnx.helper.make_function("com.acme", "Add3", ["a"], ["b"], inner, opsets))
+    assert "TENSOR.BYTES" not in ids(scanned(model))
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    at = read_skeleton(path).data_at["k"]
+    assert np.array_equal(np.frombuffer(path.read_bytes()[at:][:12_000], "<f4"), np.arange(3_000))
