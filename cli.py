@@ -24,7 +24,7 @@ COMMANDS = {
     "train": ("mlx_sentis.training_commands:train", "Train a LoRA or DoRA adapter with MLX."),
     "watch": ("mlx_sentis.watch.commands:watch", "Show a training's losses and pace as a page or a picture."),
     "bridge": ("parity.run_commands:bridge", "Merge the adapter and measure gate A0."),
-    "export": ("converters.commands:export", "Export a model to one ONNX file."),
+    "export": ("converters.export_command:export", "Export a model to one ONNX file."),
     "swap": ("converters.commands:swap", "Put tuned weights into the proven graph."),
     "scan": ("converters.commands:scan", "Say what Sentis will make of a model."),
     "explain": ("converters.commands:explain", "Say which layers Sentis makes of a model."),

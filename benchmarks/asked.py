@@ -26,6 +26,7 @@ class Asked:
         case: train: one case only.
         out: train: where JSON and picture go.
         say: hears what is being measured.
+        optimum_python: export: an interpreter that has optimum-onnx; empty leaves it out.
     """
 
     model: str | None = None
@@ -36,3 +37,4 @@ class Asked:
     case: str | None = None
     out: Path | None = None
     say: Callable[[str], None] = silent
+    optimum_python: str = ""

@@ -47,6 +47,7 @@ def load_average() -> float | None:
 )
 @click.option("--case", type=click.Choice(CASES), default=None, help="train: one case only.")
 @click.option("--out", type=click.Path(path_type=Path), default=None, help="train: a folder for JSON and picture.")
+@click.option("--optimum-python", default="", metavar="PYTHON", help="export: of an environment with optimum-onnx.")
 def bench(
     output: Output,
     what: str,
@@ -57,6 +58,7 @@ def bench(
     full: bool,
     case: str | None,
     out: Path | None,
+    optimum_python: str,
 ) -> None:
     """Measure what the work costs, each contender in its own process; a missed budget is exit 3.
 
@@ -70,7 +72,9 @@ def bench(
 
     if run is not None and what not in ("demo", "parity", "emulator", "all"):
         raise click.UsageError(f"{what} takes no run folder")
-    asked = Asked(model, runs, rows, run, full, case, out, output.story)
+    if optimum_python and what not in ("export", "all"):
+        raise click.UsageError(f"--optimum-python is for export, {what} has no use for it")
+    asked = Asked(model, runs, rows, run, full, case, out, output.story, optimum_python)
     names = [*ALL, *(["demo"] if run else [])] if what == "all" else [what]
     load, cores = load_average(), usable_cores()
     found: list[Bench] = [importlib.import_module(f"benchmarks.{name}").measure(asked) for name in names]

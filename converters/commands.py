@@ -1,112 +1,21 @@
-"""The converters' commands: export, swap, scan, explain, fix, families. They parse, call and print."""
+"""The converters' commands but export: swap, scan, explain, fix, families. They parse, call and print."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from weights_bridge.console import Output, command
-from weights_bridge.errors import BudgetMissedError, StageError
+from weights_bridge.errors import BudgetMissedError
 from weights_bridge.run_folder import RunFolder
-from weights_bridge.settings import resolve
-
-if TYPE_CHECKING:
-    from converters.route import Route
 
 PATH = click.Path(path_type=Path)
 PLACES_SHOWN = 3  # of places of which the same is said; --json has them all
 SENTIS = click.option("--sentis", default="2.6", show_default=True, help="Package version to predict for.")
-
-
-@command(
-    "export",
-    examples=("export path/to/model --out onnx", "export path/to/model --out onnx --dtype fp16 --batch dynamic"),
-)
-@click.argument("model", type=PATH)
-@click.option("--out", type=PATH, required=True, help="Folder for base.onnx and contract.json.")
-@click.option("--family", default=None, help="Refuse a model of another family.")
-@click.option("--opset", type=int, default=18, show_default=True, help="ONNX opset to write.")
-@click.option("--dtype", default="fp32", show_default=True, help="fp32, or fp16 weights with fp32 arithmetic.")
-@click.option("--batch", default="1", show_default=True, help="1, or dynamic.")
-@click.option("--argmax", is_flag=True, help="Also put out the next token's id, so that logits can stay on the device.")
-@click.option(
-    "--slots", type=click.IntRange(1), default=None, help="A cache of this many slots instead of a growing one."
-)
-@click.option("--query", type=click.IntRange(1), default=1, show_default=True, help="New tokens a call, with --slots.")
-@click.option("--path", default="auto", show_default=True, help="wrapper (ours), optimum (where installed), or auto.")
-@click.option("--pt2", is_flag=True, help="Also write the exported program of torch beside it (Sentis 2.5 or newer).")
-@click.option("--name", default="base.onnx", show_default=True, help="Name of the file.")
-@SENTIS
-def export(
-    output: Output,
-    model: Path,
-    out: Path,
-    family: str | None,
-    opset: int,
-    dtype: str,
-    batch: str,
-    argmax: bool,
-    slots: int | None,
-    query: int,
-    path: str,
-    pt2: bool,
-    name: str,
-    sentis: str,
-) -> None:
-    """Export a Hugging Face directory to one ONNX file, weights inside."""
-    from converters import route
-    from converters.export import export_model
-    from converters.families.causal_lm import Slots
-    from weights_bridge.model_folder import open_model_folder
-
-    chosen = route.choose(model, path)
-    output.story(str(chosen))
-    if chosen.path == route.OPTIMUM:
-        _with_optimum(output, model, out / name, opset, chosen)
-        return
-    flags = (f"export.opset={opset}", f'export.dtype="{dtype}"', f'export.batch="{batch}"', f'export.sentis="{sentis}"')
-    settings = resolve(overrides=(*flags, f"export.argmax={str(argmax).lower()}")).settings.export
-    known = open_model_folder(model).architecture
-    if family is not None and family != known.family:
-        raise StageError(f"{model}: family {known.family}, asked for {family}", hint="`mlx-sentis families` lists them")
-    output.story(f"{model}: {known.model_type} as {known.family}; tracing prelude, one layer per kind, norm")
-    cache = None if slots is None else Slots(slots, query)
-    contract = export_model(model, out / name, settings, out / "contract.json", cache, chosen.as_json())
-    size = (out / name).stat().st_size
-    facts = {key: contract[key] for key in ("family", "architecture", "opset", "dtype", "batch", "topology_sha256")}
-    document = {"model": str(out / name), "contract": str(out / "contract.json"), "bytes": size} | facts
-    document["path"] = chosen.as_json()
-    text = f"{out / name}: {size / 1e6:.1f} MB, opset {contract['opset']}, {dtype}"
-    if dtype == "fp16":
-        from converters.explain import HALF
-
-        document["half_weights"] = HALF
-        text += f"\nfp16 weights: {HALF}"
-    if pt2:
-        from converters.pt2 import write_pt2
-
-        made = document["pt2"] = write_pt2(model, (out / name).with_suffix(".pt2"), out / name, contract)
-        level = "equal to the ONNX file" if made["psnr_db"] is None else f"{made['psnr_db']} dB from the ONNX file"
-        text += (
-            f"\n{made['file']}: {made['bytes'] / 1e6:.1f} MB, torch {made['torch']}, {level}; not predicted for Sentis"
-        )
-    output.answer("export", document, text)
-
-
-def _with_optimum(output: Output, model: Path, file: Path, opset: int, chosen: Route) -> None:
-    """Export with optimum-onnx and say what was checked."""
-    from converters.optimum_path import export_with_optimum
-
-    made = export_with_optimum(model, file, opset)
-    level = "equal to torch's" if made["psnr_db"] is None else f"{made['psnr_db']} dB from torch's"
-    text = (
-        f"{file}: {made['bytes'] / 1e6:.1f} MB, opset {made['opset']}, {made['checked']} {level}; no contract, no swap"
-    )
-    output.answer("export", made | {"path": chosen.as_json()}, text)
 
 
 @command("swap", examples=("swap runs/npc", "swap runs/npc --ungated"))

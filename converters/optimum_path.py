@@ -7,53 +7,45 @@ decoders (`logits`) and encoders (`last_hidden_state`) of one graph; what it wri
 from __future__ import annotations
 
 import tempfile
-import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from converters import optimum_python
 from converters.surgery.files import read_whole, write_whole
 from weights_bridge.compare import Array, psnr_db
 from weights_bridge.errors import BudgetMissedError, StageError
-from weights_bridge.files import read_json
+from weights_bridge.files import read_json, write_json
+from weights_bridge.model_config import rope_in_both_spellings
 
 BUDGET_DB = 100.0
 TOKENS = 24
 CHECKED = ("logits", "last_hidden_state")
 
 
-def export_with_optimum(model: Path, out: Path, opset: int) -> dict[str, Any]:
+def export_with_optimum(model: Path, out: Path, opset: int, python: str = "") -> dict[str, Any]:
     """Export a model directory with optimum-onnx into one file and hold it against torch.
 
     Args:
         model: the directory.
         out: the .onnx file.
         opset: to write.
+        python: the interpreter of the environment that has optimum-onnx; empty for this one.
 
     Returns:
-        `{"model", "bytes", "opset", "checked", "psnr_db"}`.
+        `{"model", "bytes", "opset", "checked", "psnr_db"}`; no level where every number is torch's.
 
     Raises:
         StageError: optimum cannot, or writes several graphs, or none of the outputs that are checked.
         BudgetMissedError: its numbers are not torch's; nothing stays written.
     """
-    from optimum.exporters.onnx import main_export  # pyright: ignore[reportMissingImports]
-
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            given = {"task": _task(model), "opset": opset, "no_post_process": True, "do_validation": False}
-            main_export(str(model), output=folder, **given)
-        except Exception as error:  # whatever the exporters below it raise
-            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise StageError(f"{model}: optimum-onnx cannot export it: {first}") from None
-        files = sorted(Path(folder).glob("*.onnx"))
-        if len(files) != 1:
-            names = ", ".join(file.name for file in files) or "none"
-            raise StageError(f"{model}: optimum-onnx writes {names}; checked is a model of one graph")
-        made = read_whole(files[0])
-        write_whole(made, out, files[0])
+    with tempfile.TemporaryDirectory() as folder:
+        found = run_optimum(model, Path(folder), opset, python)
+        made = read_whole(found["file"])
+        write_whole(made, out, found["file"])
     try:
         name, level = _checked(model, out)
     except StageError:
@@ -65,10 +57,57 @@ def export_with_optimum(model: Path, out: Path, opset: int) -> dict[str, Any]:
     return figures | {"psnr_db": None if exact else round(level, 1)}
 
 
+def run_optimum(model: Path, folder: Path, opset: int, python: str = "") -> dict[str, Any]:
+    """Let optimum-onnx export a model directory in a process of its own, as its own command does.
+
+    Args:
+        model: the directory.
+        folder: an empty one, for what it writes.
+        opset: to write.
+        python: as above.
+
+    Returns:
+        `{"file", "seconds", "versions"}`: the one graph; imports are not in the seconds.
+
+    Raises:
+        StageError: the interpreter is not fit, optimum cannot, or it writes several graphs.
+    """
+    with _read_by_older(model) as readable:
+        given = {"model": str(readable), "folder": str(folder), "task": _task(model), "opset": opset}
+        found = optimum_python.ask(python, {"export": given})
+    if why := found.get("hindrance") or found.get("failed"):
+        raise StageError(f"{model}: optimum-onnx cannot export it: {why}")
+    if len(found["files"]) != 1:
+        names = ", ".join(found["files"]) or "nothing"
+        raise StageError(f"{model}: optimum-onnx writes {names}; checked is a model of one graph")
+    return {"file": folder / found["files"][0], "seconds": found["seconds"], "versions": found["versions"]}
+
+
+@contextmanager
+def _read_by_older(model: Path) -> Iterator[Path]:
+    """Yield a directory that transformers 4 reads as this one's transformers does.
+
+    It looks for rotary bases at the top of config.json alone, and takes 10000 in silence where transformers 5 wrote
+    them into `rope_parameters`.
+    """
+    config = read_json(model / "config.json")
+    both = rope_in_both_spellings(config, model)
+    if both == config:
+        yield model.absolute()
+        return
+    with tempfile.TemporaryDirectory(prefix="mlx-sentis-optimum-") as work:
+        for path in model.iterdir():
+            (Path(work) / path.name).symlink_to(path.absolute())
+        (Path(work) / "config.json").unlink()
+        write_json(Path(work) / "config.json", both)
+        yield Path(work)
+
+
 def _task(model: Path) -> str:
     """Return optimum's word for what a directory is; it cannot find that by itself without the hub."""
     classes = read_json(model / "config.json").get("architectures") or [""]
-    return "text-generation-with-past" if str(classes[0]).endswith("ForCausalLM") else "feature-extraction"
+    decodes = str(classes[0]).endswith(("ForCausalLM", "LMHeadModel"))
+    return "text-generation-with-past" if decodes else "feature-extraction"
 
 
 def _checked(model: Path, out: Path) -> tuple[str, float]:

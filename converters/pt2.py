@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from converters.families.causal_lm import NEXT_TOKEN
 from weights_bridge.compare import psnr_db
 from weights_bridge.errors import BudgetMissedError, StageError
 from weights_bridge.files import written_whole
@@ -20,6 +21,26 @@ from weights_bridge.model_folder import open_base
 OLDEST = (2, 5)  # of Sentis
 BUDGET_DB = 100.0
 TOKENS, STEPS = 12, (8, 1, 3)  # with and without a cache
+ROWS = 3  # where the batch is dynamic; 2 were traced
+
+
+def refuse_pt2(dtype: str, cache: str, sentis: str) -> None:
+    """Refuse what an exported program is not written for; asked before anything is traced.
+
+    Args:
+        dtype: of the ONNX file's weights.
+        cache: its kind, `joined` or `slots`.
+        sentis: the package version.
+
+    Raises:
+        StageError: another dtype or cache, or a version of Sentis that reads no such file.
+    """
+    if dtype != "fp32":
+        raise StageError(f"--pt2 with --dtype {dtype}: its weights are float32", hint="leave one of the two")
+    if cache != "joined":
+        raise StageError("--pt2 with --slots: it is written with a growing cache", hint="leave one of the two")
+    if tuple(int(part) for part in sentis.split(".")) < OLDEST:
+        raise StageError(f"--pt2: Sentis {sentis} does not read it", hint="--sentis 2.5 or 2.6")
 
 
 def write_pt2(model: Path, out: Path, onnx: Path, contract: dict[str, Any]) -> dict[str, Any]:
@@ -42,19 +63,13 @@ def write_pt2(model: Path, out: Path, onnx: Path, contract: dict[str, Any]) -> d
 
     from converters.families import causal_lm_whole
 
-    if contract["dtype"] != "fp32":
-        raise StageError(
-            f"--pt2 with --dtype {contract['dtype']}: its weights are float32", hint="leave one of the two"
-        )
-    if contract["cache"]["kind"] != "joined":
-        raise StageError("--pt2 with --slots: it is written with a growing cache", hint="leave one of the two")
-    if tuple(int(part) for part in contract["sentis"].split(".")) < OLDEST:
-        raise StageError(f"--pt2: Sentis {contract['sentis']} does not read it", hint="--sentis 2.5 or 2.6")
+    refuse_pt2(contract["dtype"], contract["cache"]["kind"], contract["sentis"])
     folder = open_base(model)
     inputs, dynamic = causal_lm_whole.examples(folder, contract["batch"])
+    argmax = contract["outputs"][-1]["name"] == NEXT_TOKEN
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the tracer's own about what it will deprecate
-        program = torch.export.export(causal_lm_whole.decoder(folder), inputs, dynamic_shapes=dynamic)
+        program = torch.export.export(causal_lm_whole.decoder(folder, argmax=argmax), inputs, dynamic_shapes=dynamic)
         with written_whole(out) as beside:
             torch.export.save(program, beside)
             level = _compared(torch.export.load(beside).module(), onnx, contract)
@@ -73,8 +88,9 @@ def _compared(module: Any, onnx: Path, contract: dict[str, Any]) -> float:
 
     session = open_session(onnx, "all")
     names = [output.name for output in session.get_outputs()]
-    ids = np.random.default_rng(0).integers(0, contract["constants"]["vocab"], (1, TOKENS))
-    caches = [_empty(contract), _empty(contract)]
+    rows = 1 if contract["batch"] == "1" else ROWS
+    ids = np.random.default_rng(0).integers(0, contract["constants"]["vocab"], (rows, TOKENS))
+    caches = [_empty(contract, rows), _empty(contract, rows)]
     worst, past = float("inf"), 0
     for query in STEPS:
         fed = _fed(ids[:, past : past + query], past, contract)
@@ -82,26 +98,35 @@ def _compared(module: Any, onnx: Path, contract: dict[str, Any]) -> float:
         flat = [torch.from_numpy(array) for array in (fed | caches[1]).values()]
         masks = 2 + len(contract["masks"])
         theirs = [one.numpy() for one in module(*flat[:2], tuple(flat[2:masks]), tuple(flat[masks:]))]
-        worst = min(worst, psnr_db(ours[0], theirs[0]))
-        count = len(theirs) - 1
+        worst = min(worst, psnr_db(ours[0], theirs[0]), _of_ids(names, theirs))
+        count = len(caches[0])
         caches = [dict(zip(caches[0], side[1 : 1 + count], strict=True)) for side in (ours, theirs)]
         past += query
     return worst
 
 
-def _empty(contract: dict[str, Any]) -> dict[str, np.ndarray]:
+def _of_ids(names: list[str], outputs: list[Any]) -> float:
+    """Return infinity where a program's outputs are as many as the ONNX file's and its next ids its own logits'."""
+    if len(names) != len(outputs):
+        return -float("inf")
+    fits = names[-1] != NEXT_TOKEN or np.array_equal(outputs[-1], outputs[0][:, -1:].argmax(2))
+    return float("inf") if fits else -float("inf")
+
+
+def _empty(contract: dict[str, Any], rows: int) -> dict[str, np.ndarray]:
     known = contract["constants"]
-    shape = (1, known["kv_heads"], 0, known["head_dim"])
+    shape = (rows, known["kv_heads"], 0, known["head_dim"])
     names = [entry["name"] for entry in contract["inputs"] if entry["name"].startswith("past_")]
     return {name: np.zeros(shape, np.float32) for name in names}
 
 
 def _fed(ids: np.ndarray, past: int, contract: dict[str, Any]) -> dict[str, np.ndarray]:
     """Return ids, positions and masks of one piece, in the contract's order."""
-    query, window = ids.shape[1], contract["constants"]["sliding_window"]
+    (rows, query), window = ids.shape, contract["constants"]["sliding_window"]
     row, column = np.arange(past, past + query)[:, None], np.arange(past + query)[None]
-    fed = {"input_ids": ids, "position_ids": row.T.copy()}
+    fed = {"input_ids": ids, "position_ids": np.repeat(row.T, rows, 0)}
     for name, kind in contract["masks"].items():
         seen = (column <= row) & (column > row - window if kind == "sliding_attention" else True)
-        fed[name] = np.where(seen, 0, contract["masked"]).astype(np.float32)[None, None]
+        mask = np.where(seen, 0, contract["masked"]).astype(np.float32)
+        fed[name] = np.repeat(mask[None, None], rows, 0)
     return fed

@@ -7,20 +7,20 @@ torch before it is kept, and holds no contract of ours.
 
 from __future__ import annotations
 
-import importlib.metadata
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from converters import families
+from converters import families, optimum_child
+from converters.optimum_python import OPTION, require_optimum
 from weights_bridge.errors import StageError, unknown_name
 from weights_bridge.files import read_json
 from weights_bridge.model_folder import open_model_folder
 
 WRAPPER, OPTIMUM = "wrapper", "optimum"
 PATHS = ("auto", WRAPPER, OPTIMUM)
-PACKAGES = ("optimum", "optimum-onnx")  # the second alone lacks optimum.exporters
-BESIDE = "optimum-onnx 0.1.0 wants transformers below 4.58: it cannot stand beside this package's"
+BESIDE = f"optimum-onnx 0.1.0 wants transformers below 4.58: it cannot stand beside this package's, see {OPTION}"
 
 
 @dataclass(frozen=True)
@@ -45,15 +45,16 @@ class Route:
         return f"path {self.path}: {self.reason}{others}"
 
 
-def choose(model: Path, asked: str = "auto") -> Route:
+def choose(model: Path, asked: str = "auto", python: str = "") -> Route:
     """Choose how a model directory is exported.
 
     Args:
         model: the directory.
         asked: of `PATHS`.
+        python: an interpreter that has optimum-onnx; empty for this one.
 
     Raises:
-        StageError: no such path, or none that can be taken.
+        StageError: no such path, none that can be taken, or an interpreter that is not fit.
     """
     if asked not in PATHS:
         raise unknown_name("path", asked, PATHS)
@@ -61,7 +62,8 @@ def choose(model: Path, asked: str = "auto") -> Route:
         open_model_folder(model)  # says what is wrong with it
     config = read_json(model / "config.json")
     model_type = str(config.get("model_type", "")) if isinstance(config, dict) else ""
-    hindrances = {WRAPPER: _no_wrapper(model_type), OPTIMUM: no_optimum()}
+    known = require_optimum(python) if python else optimum_child.versions()
+    hindrances = {WRAPPER: _no_wrapper(model_type), OPTIMUM: "" if python else no_optimum()}
     wanted = [WRAPPER, OPTIMUM] if asked == "auto" else [asked]
     taken = next((path for path in wanted if not hindrances[path]), None)
     if taken is None:
@@ -70,7 +72,7 @@ def choose(model: Path, asked: str = "auto") -> Route:
     unneeded = "not asked for" if asked != "auto" else "not needed"
     others = {path: why or unneeded for path, why in hindrances.items() if path != taken}
     reason = f"{model_type} has one here: each distinct layer traced once, tuned weights fit the same graph"
-    return Route(taken, reason if taken == WRAPPER else f"{versions()}, checked against torch", others)
+    return Route(taken, reason if taken == WRAPPER else f"{in_a_line(known)}, checked against torch", others)
 
 
 def _no_wrapper(model_type: str) -> str:
@@ -83,29 +85,10 @@ def _no_wrapper(model_type: str) -> str:
 
 def no_optimum() -> str:
     """Return why optimum-onnx cannot be used here; empty where it can."""
-    for package in PACKAGES:
-        try:
-            importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            return f"{package} is not installed ({BESIDE})"
-    return "; ".join(_unmet(package) for package in PACKAGES if _unmet(package))
+    why = optimum_child.hindrance()
+    return f"{why} ({BESIDE})" if why else ""
 
 
-def _unmet(package: str) -> str:
-    """Return what of a package's requirements the environment does not meet, empty for none."""
-    from packaging.requirements import Requirement
-
-    for text in importlib.metadata.requires(package) or ():
-        wanted = Requirement(text)
-        if wanted.name != "transformers" or (wanted.marker is not None and not wanted.marker.evaluate({"extra": ""})):
-            continue
-        here = importlib.metadata.version("transformers")
-        if not wanted.specifier.contains(here, prereleases=True):
-            version = importlib.metadata.version(package)
-            return f"{package} {version} wants transformers {wanted.specifier}, here is {here}"
-    return ""
-
-
-def versions() -> str:
-    """Return the two packages with their versions."""
-    return ", ".join(f"{package} {importlib.metadata.version(package)}" for package in PACKAGES)
+def in_a_line(versions: Mapping[str, str]) -> str:
+    """Return packages with their versions in a line."""
+    return ", ".join(f"{package} {version}" for package, version in versions.items())

@@ -17,7 +17,8 @@ import click
 from click.testing import CliRunner
 
 import cli
-from benchmarks.result import number
+from benchmarks.export import SHORT
+from benchmarks.result import cell
 from converters import families
 from converters.passes import page as passes_page
 from converters.scan import rules_page
@@ -35,6 +36,7 @@ CASES = README.parent / "tests" / "parity" / "emulator" / "goldens" / "onnx_back
 LAYERS = README.parent / "docs" / "export-layers.json"
 EXPORT_ROWS = {
     "nodes": "nodes of the graph",
+    "findings": "findings of `scan` for Sentis 2.6",
     "sentis_layers": "layers of Sentis 2.6 after its own fusions, predicted",
     "decode_tokens_per_second": "tokens a second behind 256 tokens, ONNX Runtime",
     "megabytes": "MB on disk",
@@ -116,23 +118,31 @@ def layers_of(document: dict[str, Any]) -> dict[str, Any]:
     bench = next((one for one in document["benches"] if one["bench"] == "export"), None)
     if bench is None or bench["facts"]["layers"] != bench["facts"]["of_layers"]:
         raise ValueError("wanted the document of `mlx-sentis bench export --full --json`")
-    sides = [{key: row[key] for key in EXPORT_ROWS} for row in bench["exporters"]]
-    agreement = next(row["found"] for row in bench["budgets"] if row["unit"] == "dB")
+    rows = zip(SHORT, bench["exporters"], strict=False)  # optimum-onnx is not in every run
+    sides = {side: {key: row[key] for key in EXPORT_ROWS} for side, row in rows if "not_measured" not in row}
+    levels = [row["found"] for row in bench["budgets"] if row["unit"] == "dB"]
     kept = ("torch", "transformers", "onnx", "onnxruntime")
     passport = {"title": bench["title"], "versions": {name: document["versions"][name] for name in kept}}
-    found = {"ours": sides[0], "stock": sides[1], "kinds": bench.get("predicted", [])}
-    return passport | {"load_before": document["load_before"], "logits_db": agreement} | found
+    passport |= {"optimum_versions": bench["facts"].get("optimum_versions", {}), "load_before": document["load_before"]}
+    return passport | {"logits_db": levels, "kinds": bench["predicted"]} | sides
 
 
 def layers_table() -> str:
-    """Return our graph and the stock exporter's side by side, predicted layers by kind where they were told."""
+    """Return our graph and the other exporters' side by side, predicted layers by kind where they differ."""
     known = read_json(LAYERS)
-    rows = [(words, known["ours"][key], known["stock"][key]) for key, words in EXPORT_ROWS.items()]
-    rows += [(f"… {row['layer']}", row["ours"], row["stock"]) for row in known["kinds"] if row["ours"] != row["stock"]]
-    lines = [f"| {words} | {number(ours)} | {number(stock)} |" for words, ours, stock in rows]
-    made = ", ".join(f"{name} {version}" for name, version in known["versions"].items())
-    end = f"{known['title']}; logits {known['logits_db']} dB apart; load {known['load_before']} before; {made}."
-    return "\n".join(["| | ours | stock exporter |", "|---|--:|--:|", *lines, "", end])
+    sides = [side for side in SHORT if side in known]
+    told = {key: words for key, words in EXPORT_ROWS.items() if key in known["ours"]}
+    rows = [(words, [known[side][key] for side in sides]) for key, words in told.items()]
+    kinds = [(f"… {row['layer']}", [row[side] for side in sides]) for row in known["kinds"] if row["layer"] != "all"]
+    rows += [(words, figures) for words, figures in kinds if len(set(figures)) > 1]
+    lines = [f"| {words} | {' | '.join(map(cell, figures))} |" for words, figures in rows]
+    made = [f"{name} {version}" for name, version in known["versions"].items()]
+    theirs = [f"{name} {version}" for name, version in known.get("optimum_versions", {}).items()]
+    levels = " and ".join("0 (exact)" if level is None else f"{level} dB" for level in known["logits_db"])
+    end = f"{known['title']}; logits {levels} from ours; load {known['load_before']} before; {', '.join(made)}"
+    end += f". optimum-onnx in an environment of its own: {', '.join(theirs)}." if theirs else "."
+    heading = " | ".join(SHORT[side] for side in sides)
+    return "\n".join([f"| | {heading} |", "|---|" + "--:|" * len(sides), *lines, "", end])
 
 
 def draw_picture(plots: Path) -> None:

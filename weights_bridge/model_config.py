@@ -62,8 +62,33 @@ def _check(config: Any, file: str) -> None:
     check_values(config, architectures.get(str(model_type)).needed if known else DECODER_SIZES, file)
 
 
+def rope_in_both_spellings(config: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Return a configuration of any architecture with its rotary bases also where transformers 4 looks for them.
+
+    Args:
+        config: the parsed `config.json`.
+        path: named in errors.
+
+    Raises:
+        StageError: the two places disagree, or hold no numbers.
+    """
+    normal = dict(config)
+    if isinstance(normal.get("rope_parameters"), dict):
+        try:
+            _settle_parameters(normal, f"{path}/config.json")
+        except (TypeError, ValueError):
+            raise StageError(f"{path}/config.json: rope_parameters hold what is no number", hint=HINT) from None
+    return normal
+
+
 def _settle_rope(normal: dict[str, Any], file: str) -> None:
     """Put the rotary bases and the scaling where mlx-lm looks for them."""
+    _settle_parameters(normal, file)
+    if normal["model_type"] != "gemma3_text":  # mlx-lm's defaults for Gemma 3 are transformers' own
+        normal.setdefault("rope_theta", 10000.0)
+
+
+def _settle_parameters(normal: dict[str, Any], file: str) -> None:
     parameters = normal.get("rope_parameters") or {}
     by_kind = {kind: value for kind, value in parameters.items() if isinstance(value, dict)}
     full = by_kind.get("full_attention", {}) if by_kind else parameters
@@ -72,8 +97,6 @@ def _settle_rope(normal: dict[str, Any], file: str) -> None:
     _settle(normal, "partial_rotary_factor", full.get("partial_rotary_factor"), file)
     if full.get("rope_type", "default") != "default":
         _settle(normal, "rope_scaling", {key: full[key] for key in full if key != "rope_theta"}, file)
-    if normal["model_type"] != "gemma3_text":  # mlx-lm's defaults for Gemma 3 are transformers' own
-        normal.setdefault("rope_theta", 10000.0)
 
 
 def _settle(normal: dict[str, Any], key: str, nested: Any, file: str) -> None:

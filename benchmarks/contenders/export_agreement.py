@@ -8,23 +8,25 @@ from typing import Any
 
 import numpy as np
 
-from parity.runners.onnx_decoder import OnnxDecoder
+from benchmarks.contenders.optimum_decoder import decoder_of
 from weights_bridge.compare import psnr_db
 from weights_bridge.files import read_json
 
 TOKENS = 48
 
 
-def measure(graph: str, reference: str, contract: str) -> dict[str, Any]:
+def measure(graph: str, reference: str, contract: str, form: str) -> dict[str, Any]:
     """Return the PSNR of a graph's logits against a reference graph's; None when every number is equal.
 
     Args:
         graph: under test.
         reference: right by definition here.
-        contract: of both.
+        contract: of the first.
+        form: of the reference's inputs, see `decoder_of`.
     """
     known = read_json(Path(contract))
     ids = np.random.default_rng(0).integers(0, known["constants"]["vocab"], TOKENS).tolist()
-    found = [OnnxDecoder(Path(file), known).forward(ids)["logits"] for file in (reference, graph)]
+    pairs = ((reference, form), (graph, "ours"))
+    found = [decoder_of(file, known, of_file).forward(ids)["logits"] for file, of_file in pairs]
     level = psnr_db(found[0], found[1])
     return {"logits_db": None if math.isinf(level) and level > 0 else round(level, 1), "tokens": TOKENS}

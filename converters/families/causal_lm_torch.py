@@ -127,21 +127,26 @@ class FinalNorm(nn.Module):
         return self.model["norm"](hidden)
 
 
+def plain_config(folder: ModelFolder) -> Any:
+    """Return transformers' configuration of a directory; how MLX packed its files is no matter of the class."""
+    config = copy.deepcopy(AutoConfig.from_pretrained(folder.path, local_files_only=True))
+    if hasattr(config, "quantization_config"):
+        delattr(config, "quantization_config")
+    return config
+
+
 def reduced_config(folder: ModelFolder) -> Any:
     """Return transformers' configuration with one layer per make and a tiny vocabulary.
 
     Raises:
         StageError: transformers and the directory disagree about the layers.
     """
-    config = AutoConfig.from_pretrained(folder.path, local_files_only=True)
+    config = plain_config(folder)
     kinds = layer_kinds(folder.config)
     theirs = list(getattr(config, "layer_types", None) or kinds)
     if theirs != kinds:
         found = f"{folder.path}/config.json: transformers reads the layers as {theirs[:8]}…, we as {kinds[:8]}…"
         raise StageError(found, hint="write layer_types into config.json")
-    config = copy.deepcopy(config)
-    if hasattr(config, "quantization_config"):  # how MLX packed the files is no matter of the class
-        delattr(config, "quantization_config")
     distinct = distinct_makes(folder)
     if getattr(config, "layer_types", None):
         config.layer_types = [causal_lm.kind_of_make(make) for make in distinct]

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from transformers import AutoModelForCausalLM
 
 from converters.families import causal_lm
-from converters.families.causal_lm_torch import PAST, QUERY, FinalNorm, Layer, Prelude
+from converters.families.causal_lm_torch import PAST, QUERY, FinalNorm, Layer, Prelude, plain_config
 from converters.families.grouped_attention import NAME as GROUPED
 from weights_bridge.model_folder import ModelFolder, layer_kinds
 
@@ -25,10 +26,12 @@ class Decoder(nn.Module):
     Args:
         model: transformers' own.
         folder: its directory.
+        argmax: whether the last row's likeliest id [B, 1] comes last.
     """
 
-    def __init__(self, model: Any, folder: ModelFolder) -> None:
+    def __init__(self, model: Any, folder: ModelFolder, *, argmax: bool = False) -> None:
         super().__init__()
+        self.argmax = argmax
         self.kinds, self.of_layer = causal_lm.kinds_of(folder), layer_kinds(folder.config)
         self.prelude = Prelude(model.model, self.kinds, folder.architecture.rotary_by_kind)
         self.layers = nn.ModuleList(Layer(layer) for layer in model.model.layers)
@@ -44,15 +47,22 @@ class Decoder(nn.Module):
             hidden, key, value = layer(hidden, cos, sin, masks[kind], *past[2 * index : 2 * index + 2])
             present += [key, value]
         logits = self.head(self.norm(hidden))
-        return torch.tanh(logits / self.cap) * self.cap if self.cap else logits, *present
+        if self.cap:
+            logits = torch.tanh(logits / self.cap) * self.cap
+        return logits, *present, *([logits[:, -1:].argmax(2)] if self.argmax else [])
 
 
-def decoder(folder: ModelFolder, attention: str = GROUPED) -> Decoder:
-    """Return a directory's decoder in fp32, ready to be traced."""
-    whole: Any = AutoModelForCausalLM.from_pretrained(
-        folder.path, dtype=torch.float32, attn_implementation=attention, local_files_only=True
-    )
-    return Decoder(whole.eval().requires_grad_(False), folder)
+def decoder(folder: ModelFolder, attention: str = GROUPED, *, argmax: bool = False) -> Decoder:
+    """Return a directory's decoder in fp32, ready to be traced; what MLX packed is dequantised."""
+    known: dict[str, Any] = {"dtype": torch.float32, "attn_implementation": attention}
+    if folder.origin == "torch":
+        whole: Any = AutoModelForCausalLM.from_pretrained(folder.path, local_files_only=True, **known)
+    else:
+        whole = AutoModelForCausalLM.from_config(plain_config(folder), **known)
+        weights = {name: torch.from_numpy(array.astype(np.float32)) for name, array in folder.tensors()}
+        whole.load_state_dict(weights, strict=False)  # a tied head is no tensor; `check_tensors` knew every other
+        whole.tie_weights()
+    return Decoder(whole.eval().requires_grad_(False), folder, argmax=argmax)
 
 
 def nested(folder: ModelFolder, flat: list[Any]) -> tuple[Any, ...]:

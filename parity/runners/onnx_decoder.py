@@ -83,13 +83,17 @@ class OnnxDecoder:
         """Return the cache of no tokens."""
         return Cache(0, {name: _value(array) for name, array in empty_cache(self.contract).items()})
 
+    def fed(self, ids: Sequence[int], past: int) -> dict[str, Array]:
+        """Return every input of one step but the cache: new ids behind `past` tokens."""
+        return prefill_inputs(ids, past, self.contract)
+
     def step(self, ids: Sequence[int], past: Cache) -> tuple[list[Any], Cache]:
         """Run q tokens on top of a cache.
 
         Returns:
             All outputs as `OrtValue`s in the graph's order, and the cache with the q tokens in it.
         """
-        feed = {k: _value(v) for k, v in prefill_inputs(ids, past.tokens, self.contract).items()}
+        feed = {k: _value(v) for k, v in self.fed(ids, past.tokens).items()}
         outputs = self.session.run_with_ort_values(self.output_names, {**feed, **past.values})
         values = {name: outputs[self._at[present]] for name, present in self._names}
         return outputs, Cache(past.tokens + len(ids), values)

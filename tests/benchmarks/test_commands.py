@@ -193,17 +193,18 @@ def test_exporters_are_compared_by_their_logits(level: float | None, misses: int
     ours = {"seconds": 5.0, "megabytes": 1.0, "nodes": 140, "peak_memory_gib": 0.4}
     stock = ours | {"seconds": 20.0, "nodes": 160}
     cut = {"path": "x", "layers": 4, "of": 30}
-    bench = export.report("smollm2-135m", cut, ours, stock, {"logits_db": level, "tokens": 48})
+    agreement = {"stock": {"logits_db": level, "tokens": 48}}
+    bench = export.report("smollm2-135m", cut, {"ours": ours, "stock": stock}, agreement)
     assert len(bench.misses) == misses
     assert bench.tables["exporters"].rows[1]["over_ours"] == 4.0
     kinds = ({"Mul": 100, "RMSNormalization": 20}, {"Mul": 110})
-    graphs = [
-        {"decode_tokens_per_second": rate, "sentis_layers": layers, "layers": kind}
-        for rate, layers, kind in zip((9.0, 10.0), (120, 110), kinds, strict=True)
-    ]
-    slower = export.report("x", cut, ours, stock, None, {"graphs": graphs, "prompt": 256, "tokens": 16, "turns": 5})
+    graphs = {
+        side: {"decode_tokens_per_second": rate, "sentis_layers": layers, "layers": kind, "findings": 0, "found": {}}
+        for side, rate, layers, kind in zip(("ours", "stock"), (9.0, 10.0), (120, 110), kinds, strict=True)
+    }
+    slower = export.report("x", cut, {"ours": ours, "stock": stock}, {}, {"graphs": graphs, "prompt": 256})
     assert [miss.measure for miss in slower.misses] == [
-        "decode behind 256 tokens, ours over stock", "predicted Sentis layers, ours over stock",
+        "decode behind 256 tokens, ours over stock exporter", "predicted Sentis layers, ours over stock exporter",
     ]  # fmt: skip
     assert slower.tables["predicted"].rows == [
         {"layer": "RMSNormalization", "ours": 20, "stock": 0}, {"layer": "Mul", "ours": 100, "stock": 110},
@@ -218,11 +219,97 @@ def test_the_whole_export_is_held_against_time_memory_and_nodes_of_the_stock_exp
     ours = {"seconds": 5.0, "megabytes": 537.0, "nodes": 140, "peak_memory_gib": 0.6}
     stock = {"seconds": 60.0, "megabytes": 540.0, "nodes": 160, "peak_memory_gib": 2.6}
     whole = {"path": "x", "layers": 30, "of": 30}
-    bench = export.report("smollm2-135m", whole, ours, stock, None)
+    bench = export.report("smollm2-135m", whole, {"ours": ours, "stock": stock}, {})
     assert {budget.measure: budget.found for budget in bench.budgets} == {
         "the stock exporter's time over ours": 12.0, "our peak over the file": 1.2, "nodes, ours over stock": 0.875,
     }  # fmt: skip
     assert not bench.misses
-    worse = export.report("x", whole, ours | {"seconds": 6.1, "nodes": 161, "peak_memory_gib": 1.6}, stock, None)
-    assert len(worse.misses) == 3
-    assert not export.report("x", whole, ours, {"not_measured": "out of memory"}, None).budgets
+    slow = ours | {"seconds": 6.1, "nodes": 161, "peak_memory_gib": 1.6}
+    assert len(export.report("x", whole, {"ours": slow, "stock": stock}, {}).misses) == 3
+    assert not export.report("x", whole, {"ours": ours, "stock": {"not_measured": "out of memory"}}, {}).budgets
+
+
+def three_sides(rate: float = 10.0) -> dict[str, Any]:
+    """Return the arguments of a report in which optimum-onnx's graph decodes at `rate` and ours at 9."""
+    cost = {"seconds": 5.0, "megabytes": 537.0, "nodes": 140, "peak_memory_gib": 0.6}
+    versions = {"optimum-onnx": "0.1.0", "transformers": "4.57.6"}
+    sides = {"ours": cost, "stock": cost | {"seconds": 60.0}, "optimum": cost | {"seconds": 40.0, "versions": versions}}
+    kinds = ({"Mul": 100}, {"Mul": 110}, {"Mul": 120, "Where": 7})
+    graphs = {
+        side: {"decode_tokens_per_second": speed, "sentis_layers": sum(of.values()), "layers": of}
+        | {"findings": len(of) - 1, "found": {"WHERE.X": 1} if "Where" in of else {}}
+        for side, speed, of in zip(sides, (9.0, 8.0, rate), kinds, strict=True)
+    }
+    agreements = {side: {"logits_db": level, "tokens": 48} for side, level in (("stock", 130.7), ("optimum", 128.0))}
+    return {"sides": sides, "agreements": agreements, "decoding": {"graphs": graphs, "prompt": 256}}
+
+
+WHOLE = {"layers": 30, "of": 30}
+
+
+def test_optimum_is_a_side_of_its_own_with_budgets_where_it_was_asked_for() -> None:
+    bench = export.report("x", WHOLE, **three_sides())
+    assert [(miss.measure, miss.found) for miss in bench.misses] == [
+        ("decode behind 256 tokens, ours over optimum-onnx", 0.9)
+    ]
+    assert not export.report("x", WHOLE, **three_sides(rate=9.0)).misses
+    row = bench.tables["exporters"].rows[2]
+    assert (row["exporter"], row["over_ours"], row["findings"], row["sentis_layers"]) == ("optimum-onnx", 8.0, 1, 127)
+    assert bench.tables["predicted"].rows[:2] == [
+        {"layer": "Mul", "ours": 100, "stock": 110, "optimum": 120},
+        {"layer": "Where", "ours": 0, "stock": 0, "optimum": 7},
+    ]
+    found = json.loads(json.dumps(bench.as_json()))["facts"]
+    assert found["findings"]["optimum"] == {"WHERE.X": 1} and found["optimum_versions"]["optimum-onnx"] == "0.1.0"
+    assert "optimum-onnx" in bench.text()
+
+
+@pytest.mark.parametrize("exported", [True, False])
+def test_optimum_that_gives_no_figures_is_a_miss_with_its_reason(exported: bool) -> None:
+    given = three_sides()
+    gone = {"not_measured": "out of memory"}
+    given["decoding"]["graphs"].pop("optimum")
+    if exported:
+        given["agreements"]["optimum"] = gone
+    else:
+        given["sides"]["optimum"] = gone
+        del given["agreements"]["optimum"]
+    misses = export.report("x", WHOLE, **given).misses
+    assert any(miss.detail == "out of memory" for miss in misses)
+    assert any(miss.measure == "decode behind 256 tokens, ours over optimum-onnx" for miss in misses)
+
+
+def test_the_readmes_table_has_a_column_for_each_exporter_that_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import readme_blocks
+
+    kept = dict.fromkeys(("torch", "transformers", "onnx", "onnxruntime"), "1.0")
+    for sides in (2, 3):
+        given = three_sides()
+        if sides == 2:
+            for of in (given["sides"], given["agreements"], given["decoding"]["graphs"]):
+                of.pop("optimum")
+        bench = export.report("x", WHOLE, **given).as_json()
+        document = json.loads(json.dumps({"benches": [bench], "versions": kept, "load_before": 0.1}))
+        monkeypatch.setattr(readme_blocks, "LAYERS", tmp_path / "layers.json")
+        (tmp_path / "layers.json").write_text(json.dumps(readme_blocks.layers_of(document)))
+        lines = readme_blocks.layers_table().splitlines()
+        table = [line for line in lines if line.startswith("|")]
+        assert {line.count("|") for line in table} == {sides + 2}
+        assert ("| … Where | 0 | 0 | 7 |" in table) is (sides == 3)
+        assert ("optimum-onnx 0.1.0, transformers 4.57.6" in lines[-1]) is (sides == 3)
+        assert not any("… all" in line for line in table)
+
+
+@pytest.mark.parametrize(("words", "code", "message"), [
+    (("bench", "blas", "--optimum-python", "python"), 2, "--optimum-python is for export"),
+    (("bench", "export", "--optimum-python", "nowhere/python"), 1, "no program of this name"),
+])  # fmt: skip
+def test_an_interpreter_is_looked_at_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], code: int, message: str
+) -> None:
+    monkeypatch.setattr(export, "run_contender", lambda *_, **__: pytest.fail("measured"))
+    result = call(*words)
+    assert result.exit_code == code
+    assert message in result.stderr

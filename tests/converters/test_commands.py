@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from converters import commands
+from converters.export_command import export
 from converters.passes import PASSES
 from mlx_sentis.demo.toy import DECODER_TYPES
 
@@ -60,7 +61,7 @@ def test_fix_lists_its_passes_and_says_what_it_did(call, bad, tmp_path):
 
 
 def test_export_refuses_an_opset_it_does_not_write(call, exported, tmp_path):
-    result = call(commands.export, exported("llama").model, "--out", tmp_path / "onnx", "--opset", "15")
+    result = call(export, exported("llama").model, "--out", tmp_path / "onnx", "--opset", "15")
     assert result.exit_code == 1 and "opset 15: torch's exporter writes 18 to 23" in result.stderr
     assert not (tmp_path / "onnx").exists()
 
@@ -69,8 +70,25 @@ def test_export_refuses_an_opset_it_does_not_write(call, exported, tmp_path):
     "flags, message, code", [(["--dtype", "int8"], "export.dtype", 2), (["--family", "asr"], "asked for asr", 1)]
 )
 def test_export_refuses_what_it_does_not_know(call, exported, tmp_path, flags, message, code):
-    result = call(commands.export, exported("llama").model, "--out", tmp_path / "onnx", *flags)
+    result = call(export, exported("llama").model, "--out", tmp_path / "onnx", *flags)
     assert result.exit_code == code and message in result.stderr
+
+
+@pytest.mark.parametrize("flags, message, code", [
+    (["--pt2", "--dtype", "fp16"], "--pt2 with --dtype fp16", 1),
+    (["--pt2", "--slots", 8], "--pt2 with --slots", 1),
+    (["--pt2", "--sentis", "2.4"], "Sentis 2.4 does not read it", 1),
+    (["--query", 4], "--query 4 is for --slots", 2),
+    (["--name", "base.pt2", "--pt2"], "wanted a name that ends in .onnx", 2),
+    (["--name", "contract.json"], "wanted a name that ends in .onnx", 2),
+    (["--slots", 8, "--batch", "dynamic"], "for one row", 1),
+])  # fmt: skip
+def test_export_refuses_what_does_not_go_together_before_anything_is_written(
+    call, toy_model, tmp_path, flags, message, code
+):
+    result = call(export, toy_model("llama"), "--out", tmp_path / "onnx", *flags)
+    assert result.exit_code == code and message in result.stderr
+    assert not (tmp_path / "onnx").exists()
 
 
 def test_families_columns_are_aligned(call):
