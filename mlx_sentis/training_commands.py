@@ -130,7 +130,7 @@ def run_to_train(
         StageError: no prepared data, settings that are not the data's, or another model than the data's.
     """
     from mlx_sentis.training.data_settings import take_data_settings
-    from mlx_sentis.training.stage import bring_data
+    from mlx_sentis.training.inputs import bring_data
 
     run = RunFolder(place)
     bring_data(run, data, must_be_same=resume)

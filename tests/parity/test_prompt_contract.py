@@ -16,7 +16,7 @@ from tool_templates import QWEN
 
 from mlx_sentis.demo.toy import write_toy_model
 from mlx_sentis.prepare.run import run_prepare
-from mlx_sentis.training.stage import require_contract
+from mlx_sentis.training.inputs import require_contract
 from parity.a0 import prompt_results
 from parity.commands import parity
 from parity.verify import edge_a_of_run

@@ -235,7 +235,7 @@ def test_a_resumed_run_shares_by_the_rule_of_its_state(
     decoder: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another version's ratio and another machine's cores change nothing."""
-    pairs = {"batch_rows": 2, "accumulate": 1}
+    pairs: dict[str, Any] = {"batch_rows": 2, "accumulate": 1}
     sharing_now = a_run(decoder, tmp_path / "now", **pairs).run(ROWS, VALID)
     with monkeypatch.context() as before:
         before.setattr(sharing, "LEAST_RATIO", 100.0)

@@ -14,7 +14,7 @@ from click.testing import Result
 from helpers import call, edit_json
 
 from mlx_sentis.training import step
-from mlx_sentis.training.stage import require_known_ids
+from mlx_sentis.training.inputs import require_known_ids
 from weights_bridge.adapter_file import adapter_of
 from weights_bridge.errors import StageError
 from weights_bridge.files import read_json, read_jsonl, write_jsonl
