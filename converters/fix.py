@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from converters.scan.inference import light_copy
 from weights_bridge.compare import Array, GateResult
 from weights_bridge.errors import BudgetMissedError, StageError, unknown_name
 from weights_bridge.files import written_whole
+from weights_bridge.npz import read_npz
 
 if TYPE_CHECKING:
     import onnx
@@ -280,13 +280,10 @@ def read_fixture(path: Path) -> dict[str, Array]:
     Raises:
         StageError: not an npz file, or without inputs.
     """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            inputs = {key.removeprefix("in::"): file[key] for key in file.files if key.startswith("in::")}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise StageError(f"{path}: not an npz fixture: {error}", hint="give onnx/fixtures/*.npz of a run") from None
+    hint = "give onnx/fixtures/*.npz of a run"
+    inputs = {key[4:]: array for key, array in read_npz(path, hint).items() if key.startswith("in::")}
     if not inputs:
-        raise StageError(f"{path}: no in:: arrays", hint="give onnx/fixtures/*.npz of a run")
+        raise StageError(f"{path}: no in:: arrays", hint=hint)
     return inputs
 
 

@@ -142,11 +142,10 @@ def _self_test(output: Output, run: Path | None, model: Path | None, overrides: 
 
 def _fixture_report(model: Path, fixture: Path, budget: float | None) -> GateReport:
     from parity.budgets import load_budgets
+    from parity.contracts import contract_beside
     from parity.edge_a import measure_fixture
-    from weights_bridge.files import read_json
 
-    beside = model.with_name("contract.json")
-    architecture = read_json(beside)["architecture"] if beside.is_file() else "default"
+    architecture = contract_beside(model).get("architecture", "default")
     return measure_fixture(model, fixture, load_budgets(architecture).edge_a_db if budget is None else budget)
 
 

@@ -6,7 +6,6 @@ Runtime), the same tensors as raw little-endian bytes for Unity, and an entry in
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +17,10 @@ from parity.runners.decoder_io import check_ids, empty_cache, prefill_inputs
 from weights_bridge.compare import Array
 from weights_bridge.errors import StageError
 from weights_bridge.files import folder_written_whole, sha256_of, write_json
+from weights_bridge.npz import read_npz
 
 SIDES = (("in::", 4), ("out::", 5))
+HINT = "a run keeps its fixtures in onnx/fixtures; make or copy it again"
 LONG_TOKENS = 101  # a wrong rotary base hides in shorter prompts
 
 
@@ -150,7 +151,7 @@ def read_fixture(path: Path) -> tuple[dict[str, Array], dict[str, Array]]:
     Raises:
         StageError: no such file, no npz, or no `in::` or no `out::` tensors in it.
     """
-    tensors = _read_npz(path)
+    tensors = read_npz(path, HINT)
     inputs = {key[4:]: array for key, array in tensors.items() if key.startswith("in::")}
     outputs = {key[5:]: array for key, array in tensors.items() if key.startswith("out::")}
     if not inputs or not outputs or len(inputs) + len(outputs) != len(tensors):
@@ -168,23 +169,12 @@ def read_outputs(path: Path) -> tuple[dict[str, Array], dict[str, Array]]:
     Raises:
         StageError: no such file, no npz, or no `out::` tensors in it.
     """
-    tensors = _read_npz(path)
+    tensors = read_npz(path, HINT)
     inputs, outputs = ({k[n:]: a for k, a in tensors.items() if k.startswith(side)} for side, n in SIDES)
     if not outputs:
         found = ", ".join(sorted(tensors)[:4]) or "nothing"
         raise StageError(f"{path}: found keys {found}, wanted out::<output>", hint="record one array per output")
     return inputs, outputs
-
-
-def _read_npz(path: Path) -> dict[str, Array]:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {key: archive[key] for key in archive.files}
-    except FileNotFoundError:
-        raise StageError(f"{path}: no such fixture", hint="a run keeps its fixtures in onnx/fixtures") from None
-    except (zipfile.BadZipFile, ValueError, OSError, EOFError, AttributeError) as error:
-        told = str(error).partition(" If you trust")[0]  # numpy's advice would run what the file holds
-        raise StageError(f"{path}: not a whole npz file: {told}", hint="make or copy it again") from None
 
 
 def _check_row(row: Mapping[str, Any], at: int, vocab: int) -> None:

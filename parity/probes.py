@@ -13,7 +13,7 @@ from parity.emulator import predict
 from parity.fixtures import read_fixture
 from parity.runners.recorded import Dump, DumpedModel, read_dump, recorded_outputs
 from weights_bridge.compare import Array
-from weights_bridge.errors import StageError
+from weights_bridge.errors import StageError, all_at_once
 from weights_bridge.files import read_json, sha256_of
 from weights_bridge.sentis_dump import fixture_sha256
 
@@ -117,19 +117,40 @@ def read_probes(pack: Path, dump_folder: Path, facts: str) -> Reading:
             f"{pack}: no pack of probes (no {INDEX})",
             hint="give the folder Probes~ that `mlx-sentis unity --probes` writes",
         )
-    index = read_json(pack / INDEX)
-    if not isinstance(index, dict) or index.get("schema") != SCHEMA:
-        raise StageError(f"{pack / INDEX}: not an index of probes", hint=HINT)
+    listed = _listed(pack)
     dump = read_dump(dump_folder)
     models = {model.sha256: model for model in dump.models}
     rows: list[Row] = []
-    for probe in index["probes"]:
+    for probe in listed:
         model = models.get(sha256_of(pack / probe["model"]))
         if model is None:
             raise StageError(f"{dump_folder}: nothing of {probe['model']}, or of another file of that name", hint=HINT)
         for name in probe["fixtures"]:
             rows += _rows(probe, pack, name, dump, model, facts)
     return Reading(facts, dump.version, dump.date, rows)
+
+
+def _listed(pack: Path) -> list[dict[str, Any]]:
+    """Return the probes of a pack's index; every model that it names is there.
+
+    Raises:
+        StageError: the index is none, or models are missing.
+    """
+    index = read_json(pack / INDEX)
+    listed = index.get("probes") if isinstance(index, dict) and index.get("schema") == SCHEMA else None
+    if not isinstance(listed, list) or not all(map(_is_probe, listed)):
+        raise StageError(f"{pack / INDEX}: not an index of probes", hint=HINT)
+    if gone := [probe["model"] for probe in listed if not (pack / probe["model"]).is_file()]:
+        raise all_at_once(f"{pack}: models of the index are missing:", gone, hint=HINT)
+    return listed
+
+
+def _is_probe(entry: Any) -> bool:
+    """Tell whether an entry of the index has what is read of it."""
+    if not isinstance(entry, dict) or not all(isinstance(entry.get(key), str) for key in ("name", "asks", "model")):
+        return False
+    names = entry.get("fixtures")
+    return isinstance(names, list) and all(isinstance(name, str) for name in names)
 
 
 def _rows(probe: dict[str, Any], pack: Path, file: str, dump: Dump, model: DumpedModel, facts: str) -> list[Row]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from weights_bridge.compare import Array
 from weights_bridge.errors import StageError
 from weights_bridge.files import folder_written_whole, read_json, write_json
+from weights_bridge.npz import read_npz
 from weights_bridge.sentis_dump import FIXTURES_SCHEMA, fixture_sha256, input_order, raw_bytes
 
 FOLDER = "Parity~"  # Unity imports nothing from folders whose names end in ~
@@ -54,11 +52,7 @@ def run_fixtures(folder: Path) -> dict[str, dict[str, Array]]:
 
 
 def _inputs_of(path: Path) -> dict[str, Array]:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {key[4:]: archive[key] for key in archive.files if key.startswith("in::")}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise StageError(f"{path}: not a whole npz file: {error}", hint=HINT) from None
+    return {key[4:]: array for key, array in read_npz(path, HINT).items() if key.startswith("in::")}
 
 
 def write_parity_inputs(folder: Path, models: Sequence[HarnessModel], sentis: str) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from converters.scan import scan
+from parity.contracts import contract_beside
 from parity.emulator.selection import WIDE_BYTES, Selection, selection
 from parity.quantisation.choice import choose
 from parity.quantisation.preview import Kind, measure_task, predicted_errors
@@ -15,7 +16,7 @@ from parity.quantisation.words import markdown, result_json
 from parity.triple.of_run import DEFAULT_SENTIS, fixtures_of
 from parity.verify import settings_of
 from weights_bridge.errors import StageError
-from weights_bridge.files import read_json, write_json, write_text
+from weights_bridge.files import read_object, write_json, write_text
 from weights_bridge.run_folder import RunFolder
 
 SCHEMA = "mlx-sentis/quantise/1"
@@ -61,7 +62,7 @@ def preview_run(run: RunFolder, options: Options, say: Say) -> dict[str, Any]:
     onnx, contract = run.path("onnx", "model.onnx"), run.path("onnx", "contract.json")
     if not onnx.is_file():
         raise StageError(f"{onnx}: no such file", hint="run `mlx-sentis swap` first")
-    facts, fixtures = read_json(contract), fixtures_of(run)
+    facts, fixtures = read_object(contract), fixtures_of(run)
     inputs = [onnx, contract, run.path("onnx", "fixtures")]
     why_not = _no_task(run, options, facts)
     if not why_not:
@@ -87,8 +88,7 @@ def preview_file(onnx: Path, fixture: Path, options: Options, say: Say) -> dict[
     Raises:
         StageError: the graph or the fixture cannot be read, or the graph does not import.
     """
-    beside = onnx.with_name("contract.json")
-    contract = read_json(beside) if beside.is_file() else {}
+    contract = contract_beside(onnx)
     chosen = _selection(onnx, options.sentis or contract.get("sentis", DEFAULT_SENTIS))
     kinds = predicted_errors(onnx, {fixture.stem: fixture}, options.kinds, chosen, say)
     why_not = "a graph alone has no held-out rows; give a run folder"

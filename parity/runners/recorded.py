@@ -141,6 +141,8 @@ def read_dump(folder: Path) -> Dump:
     path = folder / "dump.json"
     if not folder.is_dir():
         raise StageError(f"{folder}: no such folder", hint="give the folder the kit's harness wrote")
+    if path.exists() and not path.is_file():  # a pipe would be waited for without end
+        raise StageError(f"{path}: not a file, but a folder or a pipe", hint=HINT)
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -196,7 +196,21 @@ def drive(graph: Graph, spec: SequenceSpec, signal: Array, loop: Loop = RIGHT) -
         before = np.take(seen, range(length - spec.context, length), spec.axis)
         for name in names:
             found[name].append(np.array(outputs[name]))
-    return {name: np.stack(values) for name, values in found.items()}
+    return {name: _stacked(name, values, spec) for name, values in found.items()}
+
+
+def _stacked(name: str, values: Sequence[Array], spec: SequenceSpec) -> Array:
+    """Return an output's steps as one array [steps, …].
+
+    Raises:
+        StageError: its sizes change from step to step.
+    """
+    shapes = list(dict.fromkeys(array.shape for array in values))
+    if len(shapes) > 1:
+        found = " and ".join(str(list(shape)) for shape in shapes[:2])
+        hint = "compare outputs of one size a step; name them under outputs"
+        raise StageError(f"{spec.path}: output {name}: found sizes {found}, wanted the same in every step", hint=hint)
+    return np.stack(values)
 
 
 def _wide(piece: Array, spec: SequenceSpec) -> Array:

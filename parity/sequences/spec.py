@@ -133,6 +133,18 @@ def _value_faults(found: Mapping[str, Any]) -> Any:
         yield "[state]: one output is fed to two inputs"
     if not isinstance(found.get("fixed", {}), dict):
         yield "[fixed]: wanted INPUT = VALUE"
+    yield from _fed_twice(signal, state, found.get("fixed", {}))
     outputs = found.get("outputs", [])
     if not isinstance(outputs, list) or not all(isinstance(name, str) for name in outputs):
         yield "outputs: wanted a list of names"
+    else:
+        yield from (f"outputs: {name!r} is there twice" for name in {n for n in outputs if outputs.count(n) > 1})
+
+
+def _fed_twice(signal: Mapping[str, Any], state: Any, fixed: Any) -> Any:
+    """Yield the inputs that more than one section feeds: one would go in the other's place, and nobody would see it."""
+    names = [signal.get("input"), *(name for table in (state, fixed) if isinstance(table, dict) for name in table)]
+    yield from (
+        f"{name}: fed by more than one of signal.input, [state] and [fixed]"
+        for name in {name for name in names if names.count(name) > 1}
+    )

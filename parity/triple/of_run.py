@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.budgets import Budgets, load_budgets
+from parity.contracts import contract_beside
 from parity.runners.recorded import read_dump
 from parity.triple.answers import Measured
 from parity.triple.bisection import Context, find_the_place
@@ -19,7 +20,7 @@ from parity.triple.words import closing, markdown, step_line
 from parity.verify import integrity
 from weights_bridge.compare import Array, GateResult
 from weights_bridge.errors import BudgetMissedError, StageError
-from weights_bridge.files import read_json, write_json, write_text
+from weights_bridge.files import read_json, read_object, write_json, write_text
 from weights_bridge.run_folder import RunFolder
 
 SCHEMA = "mlx-sentis/triple/1"
@@ -93,7 +94,7 @@ def _of_run(run: RunFolder, options: Options) -> tuple[Asked, Context, dict[str,
     onnx, fixtures = run.path("onnx", "model.onnx"), fixtures_of(run)
     if not onnx.is_file():
         raise StageError(f"{onnx}: no such file", hint="run `mlx-sentis swap` first")
-    facts = read_json(run.path("onnx", "contract.json"))
+    facts = read_object(run.path("onnx", "contract.json"))
     sentis = options.sentis or facts.get("sentis", DEFAULT_SENTIS)
     asked = Asked(onnx, fixtures, options.edges, sentis, _measured(options, onnx, sentis), whole_set=True)
     return asked, Context(run.root, _inside_of(run, facts), _base_of(run), _base_edge_a(run)), facts
@@ -115,8 +116,7 @@ def triple_of_file(onnx: Path, fixture: Path, options: Options, say: Say, out: P
     Raises:
         StageError: the graph, the fixture or the dump cannot be read.
     """
-    beside = onnx.with_name("contract.json")
-    contract = read_json(beside) if beside.is_file() else {}
+    contract = contract_beside(onnx)
     sentis = options.sentis or contract.get("sentis", DEFAULT_SENTIS)
     if not onnx.is_file():
         raise StageError(f"{onnx}: no such file", hint="give an .onnx file")
@@ -131,13 +131,16 @@ def fixtures_of(run: RunFolder) -> dict[str, Path]:
     """Return name to npz file of a run's fixtures.
 
     Raises:
-        StageError: there are none yet.
+        StageError: there are none yet, or their index is none.
     """
     index = run.path("onnx", "fixtures", "index.json")
+    hint = "`mlx-sentis run CONFIG --from edge-a` writes them"
     if not index.is_file():
-        hint = "`mlx-sentis run CONFIG --from edge-a` writes them"
         raise StageError(f"{index}: no fixtures yet", hint=hint)
-    return {entry["name"]: index.parent / entry["npz"] for entry in read_json(index)["fixtures"]}
+    try:
+        return {entry["name"]: index.parent / entry["npz"] for entry in read_json(index)["fixtures"]}
+    except (KeyError, TypeError):
+        raise StageError(f"{index}: not an index of fixtures", hint=hint) from None
 
 
 def _measured(options: Options, onnx: Path, sentis: str) -> Measured | None:

@@ -155,6 +155,10 @@ def test_a_dump_of_other_files_or_inputs_is_refused_or_named(pack: Path, predict
     edit_json(other / "probes.json", lambda document: document.update(schema="x"))
     with pytest.raises(StageError, match="not an index of probes"):
         read_probes(other, predicted, "2.6")
+    (other / "class-a.onnx").unlink()
+    shutil.copyfile(pack / "probes.json", other / "probes.json")
+    with pytest.raises(StageError, match=r"models of the index are missing:\n  class-a\.onnx"):
+        read_probes(other, predicted, "2.6")
     dump = tmp_path / "dump"
     shutil.copytree(predicted, dump)
     edit_json(dump / "dump.json", lambda d: d["models"][2]["runs"][0].update(fixture_sha256="0" * 64))
@@ -164,6 +168,16 @@ def test_a_dump_of_other_files_or_inputs_is_refused_or_named(pack: Path, predict
     assert call("probes", pack, "--sentis-dump", tmp_path / "none").exit_code == 1
     assert "no pack of probes" in call("probes", tmp_path, "--sentis-dump", predicted).stderr
     assert call("probes", pack, "--sentis-dump", predicted, "--sentis", "9.9").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    "probes",
+    [None, {}, [3], [{"name": "a"}], [{"name": "a", "asks": "", "model": "a.onnx", "fixtures": "a.npz"}]],
+)
+def test_an_index_of_another_form_is_one_line(pack: Path, tmp_path: Path, probes: Any) -> None:
+    write_json(tmp_path / "probes.json", read_json(pack / "probes.json") | {"probes": probes})
+    found = call("probes", tmp_path, "--sentis-dump", tmp_path)
+    assert found.exit_code == 1 and "not an index of probes" in found.stderr and "Traceback" not in found.output
 
 
 def test_rounding_is_no_difference_and_nan_shape_and_infinity_are() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -218,7 +219,11 @@ def test_a_folder_without_dump_is_of_a_run_that_did_not_end(dump: Path) -> None:
     with pytest.raises(StageError, match="no such folder"):
         read_dump(dump / "elsewhere")
     (dump / "dump.json").mkdir()
-    with pytest.raises(StageError, match=r"dump\.json: Is a directory"):
+    with pytest.raises(StageError, match=r"dump\.json: not a file, but a folder or a pipe"):
+        read_dump(dump)
+    (dump / "dump.json").rmdir()
+    os.mkfifo(dump / "dump.json")
+    with pytest.raises(StageError, match="not a file"):
         read_dump(dump)
 
 

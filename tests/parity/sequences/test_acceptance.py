@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,13 @@ def test_a_sequence_file_of_another_graph_is_refused_by_name(
     spec = respelled(old, new, "rate = 80", 'rate = 80\ntail = "drop"')
     with pytest.raises(StageError, match=said):
         measured(made, spec=spec)
+
+
+def test_an_output_whose_size_changes_from_step_to_step_is_refused_by_name(made: Made) -> None:
+    given, sizes = open_graph(made.onnx), iter(range(1, 99))
+    graph = replace(given, step=lambda feed: {**given.step(feed), "y": np.zeros((1, next(sizes)), np.float32)})
+    with pytest.raises(StageError, match=r"output y: found sizes \[1, 1\] and \[1, 2\], wanted the same"):
+        drive(graph, read_spec(made.spec), made.signal)
 
 
 def test_the_last_step_is_filled_up_or_dropped_as_the_file_says(made: Made, respelled: Callable[..., Path]) -> None:

@@ -111,6 +111,17 @@ def test_what_is_not_there_yet_is_named(run: RunFolder) -> None:
     assert done.exit_code == 1 and "no fixtures yet" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "name, said",
+    [("fixtures/index.json", "not an index of fixtures"), ("contract.json", "found list, wanted an object")],
+)
+@pytest.mark.parametrize("words", [("parity", "--edge", "ab"), ("quantise", "--no-task")])
+def test_records_of_another_form_are_one_line(run: RunFolder, name: str, said: str, words: tuple[str, ...]) -> None:
+    run.path("onnx", *name.split("/")).write_text("[]")
+    done = call(words[0], run.root, *words[1:])
+    assert done.exit_code == 1 and said in done.stderr and "Traceback" not in done.output
+
+
 def test_the_report_takes_the_table_up(run: RunFolder) -> None:
     from parity.report import verdict_rows, write_report
 

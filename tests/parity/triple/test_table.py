@@ -217,6 +217,18 @@ def test_a_bad_dump_ends_with_its_own_reason_and_no_traceback(
         assert {verdict for edge, (verdict, _) in rows(document).items() if edge != "A"} == {"FAIL"}
 
 
+@pytest.mark.parametrize("beside", ["[]", "{}", '{"schema": "a-game/contract/2", "sentis": "9", "architecture": 3}'])
+@pytest.mark.parametrize("words", [("--edge", "ab"), ("--edge", "a"), ("quantise",)])
+def test_a_file_of_another_program_beside_the_graph_is_no_contract(
+    linear: Case, beside: str, words: tuple[str, ...]
+) -> None:
+    linear.model.with_name("contract.json").write_text(beside)
+    measure = ("parity", "--model", linear.model, *words) if len(words) > 1 else (*words, linear.model)
+    done = call(*measure, "--fixture", linear.fixture)
+    assert done.exit_code == 0, done.output
+    assert words[-1] == "a" or "2.6" in done.stdout
+
+
 def test_the_table_for_people_has_every_column_filled(linear: Case) -> None:
     done = call("parity", "--model", linear.model, "--fixture", linear.fixture, "--edge", "ab")
     lines = done.stdout.splitlines()
