@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -81,9 +81,9 @@ def train(
     kept = out / "config.toml"  # a run that has settings keeps them; flags change single ones
     overrides += ("train.share_prefix=false",) if no_share_prefix else ()
     settings = resolve(file=config or (kept if kept.is_file() else None), overrides=overrides)
-    from mlx_sentis.training import events
     from mlx_sentis.training.ranks import join
     from mlx_sentis.training.reporters import reporter
+    from mlx_sentis.training.sinks import AtFirstSave, sinks_on
     from mlx_sentis.training.stage import train_run
 
     ranks = join()
@@ -100,12 +100,12 @@ def train(
             return
         with ranks.together():
             told = [
-                *sinks(events, where, output.story),
+                *sinks_on(where, output.story),
                 *(reporter(name, out, settings.settings, output.story) for name in trackers),
             ]
         write = partial(settings.write, run.path("config.toml"))
         if run.path("config.toml").is_file():  # it belongs to the checkpoints: an earlier run's stays as long as those
-            told.append(events.AtFirstSave(write))
+            told.append(AtFirstSave(write))
             write = lambda: None  # noqa: E731
         figures = train_run(
             run,
@@ -208,18 +208,3 @@ def answer_step_proof(output: Output, run: RunFolder, settings: Settings) -> Non
     if not proof.passed:
         found = f"{proof.parameter}: the gradient differs by {proof.worst:.1e}, wanted {proof.limit:.0e} or less"
         raise BudgetMissedError(found, hint="train with --no-share-prefix, and tell us the model and the versions")
-
-
-def sinks(events: Any, where: str, say: Callable[[str], None] = lambda text: None) -> list[Any]:
-    """Return the sinks for a place: a bar on stdout or stderr, JSON lines on stdout, or none.
-
-    Args:
-        events: the module.
-        where: the place.
-        say: hears that its reader has left.
-    """
-    if where == "off":
-        return []
-    stream = sys.stderr if where == "stderr" else sys.stdout
-    sink = events.JsonLines(stream) if where == "jsonl" else events.ProgressBar(stream)
-    return [events.WhileRead(sink, stream, say)]

@@ -106,13 +106,12 @@ def prepare(run: RunFolder, settings: Settings, say: Say, bar: bool = False) -> 
 
 def train(run: RunFolder, settings: Settings, say: Say, progress: str = "stdout", trackers: Sequence[str] = ()) -> None:
     """Train the adapter."""
-    from mlx_sentis.training import events
     from mlx_sentis.training.reporters import reporter
+    from mlx_sentis.training.sinks import sinks_on
     from mlx_sentis.training.stage import train_run
-    from mlx_sentis.training_commands import sinks
 
     # what a kill left unfinished goes on: exactness makes it the same as starting over
-    told = [*sinks(events, progress, say), *(reporter(name, run.root, settings, say) for name in trackers)]
+    told = [*sinks_on(progress, say), *(reporter(name, run.root, settings, say) for name in trackers)]
     figures = train_run(run, settings, told, say, resume="if-unfinished")
     say(f"loss {figures['first_loss']:.3f} → {figures['last_loss']:.3f}, best after update {figures['best_step']}")
 

@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mlx_sentis.training import adapters, checkpoints, events, loop
+from mlx_sentis.training import adapters, checkpoints, loop
 from mlx_sentis.training.batches import Batch
 from mlx_sentis.training.definitions import load_causal_lm
 from mlx_sentis.training.resume import origin_of, require_same, require_state
+from mlx_sentis.training.sinks import JsonLines
 from mlx_sentis.training.step import StepResult
 from weights_bridge.errors import StageError
 from weights_bridge.files import read_json, read_jsonl
@@ -103,7 +104,7 @@ def main(request_file: str) -> int:
     except StageError as error:
         print(f"refused {json.dumps(error.message)}", flush=True)
         return REFUSED
-    log = events.JsonLines(folder / "log.jsonl", append=request["resume"])
+    log = JsonLines(folder / "log.jsonl", append=request["resume"])
     where = (folder / "checkpoints", [log], recipe["pad_id"])
     trainer = WatchedTrainer(model, facts, settings, *where, origin=origin, resumed=state)
     trainer.until, trainer.place, trainer.at = request["until"], request["place"], request["at"]

@@ -17,6 +17,7 @@ from mlx_sentis.training.inputs import require_contract, require_known_ids
 from mlx_sentis.training.plan import read_prepared, require_shares, require_trainable
 from mlx_sentis.training.ranks import ALONE, Ranks
 from mlx_sentis.training.resume import origin_of, require_state
+from mlx_sentis.training.sinks import AtFirstSave, JsonLines
 from weights_bridge.errors import counted
 from weights_bridge.files import read_object
 from weights_bridge.lock import one_at_a_time
@@ -93,7 +94,7 @@ def train_run(
         appending = resumed is not None and ranks.first
         with log_to_write(run.path("log.jsonl"), lambda: trainer.saved is not None, append=appending) as log:
             before = log_set_aside(run.path("log.jsonl"))
-            heard_by = [*sinks, log, events.AtFirstSave(lambda: before.unlink(missing_ok=True))]
+            heard_by = [*sinks, log, AtFirstSave(lambda: before.unlink(missing_ok=True))]
             where = (run.path("checkpoints"), heard_by, recipe["pad_id"])
             options = {"origin": origin, "resumed": resumed, "say": say, "ranks": ranks}
             trainer = loop.Trainer(model, facts, settings, *where, **options)
@@ -108,7 +109,7 @@ def train_run(
 
 
 @contextmanager
-def log_to_write(log: Path, replaced: Callable[[], bool], *, append: bool) -> Iterator[events.JsonLines]:
+def log_to_write(log: Path, replaced: Callable[[], bool], *, append: bool) -> Iterator[JsonLines]:
     """Yield the sink of `log.jsonl`; when training fails early, an earlier run's log comes back.
 
     A log belongs to the checkpoints beside it: as long as those are an earlier run's, what the failed one said goes
@@ -125,7 +126,7 @@ def log_to_write(log: Path, replaced: Callable[[], bool], *, append: bool) -> It
         log.replace(before)
     sink = None
     try:
-        sink = events.JsonLines(log, append=append)
+        sink = JsonLines(log, append=append)
         yield sink
     except BaseException:
         if had and not replaced():

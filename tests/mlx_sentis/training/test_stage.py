@@ -21,6 +21,7 @@ from helpers import ROOT, call
 
 from mlx_sentis.training import events, stage, step
 from mlx_sentis.training.plan import count_updates, plan_updates, require_trainable
+from mlx_sentis.training.sinks import JsonLines
 from mlx_sentis.training.stage import train_run
 from mlx_sentis.watch.log import read_log
 from weights_bridge.adapter_file import adapter_of, read_adapter
@@ -158,14 +159,14 @@ def test_a_tracker_hears_of_the_run(run: Path) -> None:
 def saved_by_signal(run: Path, monkeypatch: pytest.MonkeyPatch, after: int) -> Result:
     """Train until an update and send the process SIGTERM there."""
 
-    class Sends(events.JsonLines):
+    class Sends(JsonLines):
         def receive(self, event: events.Event) -> None:
             super().receive(event)
             if isinstance(event, events.StepDone) and event.step == after:
                 os.kill(os.getpid(), signal.SIGTERM)
 
     with monkeypatch.context() as patch:
-        patch.setattr(events, "JsonLines", Sends)
+        patch.setattr(stage, "JsonLines", Sends)
         return train(run, "--progress", "off")
 
 

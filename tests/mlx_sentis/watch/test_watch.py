@@ -15,6 +15,7 @@ from helpers import call
 from PIL import Image
 
 from mlx_sentis.training import events
+from mlx_sentis.training.sinks import JsonLines
 from mlx_sentis.watch.log import read_log
 from mlx_sentis.watch.page import page, plots, state
 from weights_bridge.errors import StageError
@@ -39,7 +40,7 @@ def run(tmp_path: Path) -> Path:
 
 def write(run: Path, script: list[events.Event], cut: str = "") -> None:
     with (run / "log.jsonl").open("w", encoding="utf-8") as file:
-        sink = events.JsonLines(file)
+        sink = JsonLines(file)
         for event in script:
             sink.receive(event)
         file.write(cut)

@@ -11,21 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from mlx_sentis.training import events
+from mlx_sentis.training import sinks
 from mlx_sentis.training.events import (
     EpochDone,
     EpochStarted,
     Event,
     Finished,
     Interrupted,
-    JsonLines,
-    ProgressBar,
     Resumed,
     Saved,
     Started,
     StepDone,
     Stopped,
 )
+from mlx_sentis.training.sinks import JsonLines, ProgressBar, WhileRead
 from weights_bridge.errors import StageError
 
 NUMBER = r"([\d.eE+-]+|nan[\d.]*|inf[\d.]*)"
@@ -252,7 +251,7 @@ def test_a_full_disk_under_the_log_is_one_line(tmp_path: Path, monkeypatch: pyte
     def full(*words: object, **named: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(events, "print", full, raising=False)
+    monkeypatch.setattr(sinks, "print", full, raising=False)
     with pytest.raises(StageError, match=r"log\.jsonl: cannot be written: the disk is full; what was written before"):
         log.receive(SCRIPT[0])
     with pytest.raises(StageError, match=r"gone/log\.jsonl: cannot be written"):
@@ -277,7 +276,7 @@ class Leaving(io.StringIO):
 @pytest.mark.parametrize("writes", [0, 1, 5])
 def test_a_reader_that_leaves_is_told_once_and_training_goes_on(make: type, writes: int) -> None:
     stream, said = Leaving(writes), []
-    sink = events.WhileRead(make(stream), stream, said.append)
+    sink = WhileRead(make(stream), stream, said.append)
     for event in SCRIPT:
         sink.receive(event)
     assert len(said) == 1
