@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from helpers import call, edit_json
 
-from mlx_sentis.training.certificate import Certificate, Compared, choose_kills, compare_values, prove_resume
+from mlx_sentis.training.certificate import Certificate, choose_kills, prove_resume
+from mlx_sentis.training.equality import Compared, compare_values
 from weights_bridge.files import read_json
 from weights_bridge.run_folder import RunFolder
 from weights_bridge.settings import Settings, resolve
