@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any, Literal
 
@@ -60,7 +61,20 @@ def run(
     told = {"progress": where, "trackers": trackers, "quiet": output.quiet, "say": output.story}
     run_pipeline(root, settings, first=first or "recipe", **told)
     report = read_json(root / "parity" / "report.json")
-    output.answer("run", {"run": str(root), "report": report}, verdict_table(report))
+    text = verdict_table(report) + (f"\n\n{next_steps(root)}" if report["passed"] else "")
+    output.answer("run", {"run": str(root), "report": report}, text)
+
+
+def next_steps(root: Path) -> str:
+    """Return what one does with a run that passed, as commands to copy."""
+    run = shlex.quote(str(root))
+    steps = (
+        (f"mlx-sentis unity {run} --out MyGame/Assets/Npc", "a folder for a Unity project"),
+        (f"mlx-sentis quantise {run}", "what Float16 and Uint8 weights in Unity will cost"),
+        (f"mlx-sentis validate {run}", "answers to read for yourself"),
+    )
+    width = max(len(words) for words, _ in steps)
+    return "\n".join(["Next:", *(f"  {words:<{width}}  {what}" for words, what in steps)])
 
 
 def settings_for(

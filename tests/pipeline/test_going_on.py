@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -13,7 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers import call
 
+import cli
 from mlx_sentis.watch.log import read_log
 from parity import stages
 from parity.children import environment
@@ -117,3 +120,13 @@ def test_what_a_changed_setting_forbids_to_go_on_with_starts_over_and_says_so(to
     child.send_signal(signal.SIGTERM)
     _, err = child.communicate()
     assert "train.learning_rate: found 0.001, the state has 0.002" in err
+
+
+def test_a_run_that_passed_ends_with_what_can_be_done_next(toy_run: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(toy_run, tmp_path / "my run", symlinks=True))
+    said = call("run", "--out", root, "--from", "report").stdout
+    passed, _, steps = said.partition("\n\nNext:\n")
+    assert passed.endswith("Every gate that belongs to the run passed.")
+    found = [shlex.split(line)[:3] for line in steps.splitlines()]
+    assert found == [["mlx-sentis", name, str(root)] for name in ("unity", "quantise", "validate")]
+    assert cli.COMMANDS.keys() >= {words[1] for words in found}

@@ -59,7 +59,7 @@ def test_the_training_stage_tells_every_tracker_that_the_run_was_given(
 
     with monkeypatch.context() as patch:
         patch.setattr(pipeline.subprocess, "Popen", Started)
-        patch.setattr("weights_bridge.files.read_json", lambda path: {"edges": {}})
+        patch.setattr("weights_bridge.files.read_json", lambda path: {"edges": {}, "passed": False})
         patch.setattr("parity.report.verdict_table", lambda report: "")
         chosen = ("--report-to", "wandb", "--report-to", "tensorboard", "-q", "--progress", "off")
         result = call("run", "--out", tmp_path / "run", "--set", "model.name=toy-llama", *chosen)
