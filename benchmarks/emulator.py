@@ -8,7 +8,9 @@ from pathlib import Path
 from benchmarks.asked import TOY_MODEL, Asked
 from benchmarks.contender import run_contender
 from benchmarks.result import Bench, Budget, Figures, Table, ratio
+from converters.onnx_file import read_skeleton
 from parity.pipeline import run_stage
+from parity.runners.decoder_io import empty_cache, prefill_inputs
 from weights_bridge.errors import StageError
 from weights_bridge.files import read_json
 from weights_bridge.run_folder import RunFolder
@@ -46,11 +48,12 @@ def measure_run(run: RunFolder, asked: Asked) -> Bench:
     """Measure both runtimes, each in its own process.
 
     Raises:
-        StageError: there is no graph in the run, or its import into Sentis is predicted to fail.
+        StageError: no graph in the run, or none that its contract tells of; Sentis' import is predicted to fail.
     """
     graph, contract = graph_of(run), run.path("onnx", "contract.json")
-    vocabulary = read_json(contract)["constants"]["vocab"]
-    ids = [(7 + 13 * at) % vocabulary for at in range(TOKENS)]
+    known = read_json(contract)
+    ids = [(7 + 13 * at) % known["constants"]["vocab"] for at in range(TOKENS)]
+    require_ends(graph, set(prefill_inputs(ids, 0, known) | empty_cache(known)))
     rows: list[Figures] = []
     for runtime, name in RUNTIMES.items():
         asked.say(f"emulator: {name}")
@@ -75,3 +78,16 @@ def graph_of(run: RunFolder) -> Path:
         if (path := run.path("onnx", name)).is_file():
             return path
     raise StageError(f"{run.root}: no exported graph in it", hint="run `mlx-sentis run` to its end first")
+
+
+def require_ends(graph: Path, inputs: set[str]) -> None:
+    """Look at a graph before a process is started for it.
+
+    Raises:
+        StageError: unreadable, or it has other inputs or no logits.
+    """
+    found = read_skeleton(graph).model.graph
+    held = {value.name for value in found.input} - {tensor.name for tensor in found.initializer}
+    if held != inputs or "logits" not in {value.name for value in found.output}:
+        message = f"{graph}: its inputs and outputs are not those that contract.json tells"
+        raise StageError(message, hint="`mlx-sentis export` writes both")

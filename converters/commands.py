@@ -77,7 +77,7 @@ def explain(output: Output, model: Path, sentis: str) -> None:
 @click.option("--out", type=PATH, default=None, help="The file to write; the input is never changed.")
 @click.option("--only", default=None, help="One pass by name.")
 @click.option("--fixture", type=PATH, default=None, help="An npz file with in:: arrays to prove equality on.")
-@click.option("--bind", multiple=True, metavar="INPUT=NUMBER", help="An input that becomes a constant; repeatable.")
+@click.option("--bind", multiple=True, metavar="INPUT=N[,N…]", help="An input that becomes a constant; repeatable.")
 @click.option("--check-each", is_flag=True, help="Prove each place by itself, so that a failure names the node.")
 @click.option("--growth", default=0.25, show_default=True, help="What passes may add as constants, of the file's size.")
 @click.option("--list", "list_passes", is_flag=True, help="Name the passes in their order.")
@@ -117,22 +117,22 @@ def fix(
 def _pair(text: str) -> tuple[str, str]:
     name, equals, number = text.rpartition("=")
     if not equals or not name:
-        raise click.UsageError(f"--bind {text}: wanted INPUT=NUMBER")
+        raise click.UsageError(f"--bind {text}: wanted INPUT=NUMBER, or INPUT=NUMBER,NUMBER,…")
     return name, number
 
 
 def _together(pairs: Iterable[tuple[str, str]]) -> list[str]:
     """Return one line for all places of which the same is said."""
-    from converters.scan.report import one_line
-
     places: dict[str, list[str]] = {}
     for text, place in pairs:
-        places.setdefault(text, []).append(one_line(place))
+        places.setdefault(text, []).append(place)
     shown = ((text, named[:PLACES_SHOWN], len(named) - PLACES_SHOWN) for text, named in places.items())
     return [f"{', '.join(named)}{f' and {more} more' * (more > 0)}: {text}" for text, named, more in shown]
 
 
 def _fix_text(report: dict[str, Any]) -> str:
+    from weights_bridge.errors import one_line
+
     lines = []
     for row in report["passes"]:
         if row["changed"] or row["left"]:
@@ -147,7 +147,7 @@ def _fix_text(report: dict[str, Any]) -> str:
     lines += [f"left: {line}" for line in _together(explained)]
     counts = [sum(side.values()) for side in found]
     lines.append(f"{report['output']}: {sum(after.values())} nodes, findings {counts[0]} → {counts[1]}")
-    return "\n".join(lines)
+    return "\n".join(map(one_line, lines))
 
 
 @command("families", examples=("families", "families --json"))

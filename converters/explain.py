@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from converters import onnx_file
 from converters.facts import facts
+from converters.finding import IMPORTED_ALL_THE_SAME
 from converters.fusions import Prediction, predict
 from converters.fusions.layers import Fused
 from converters.fusions.near import Miss
-from converters.scan.report import one_line
+from converters.scan.external import external_findings
+from converters.scan.tensors import tensor_findings
+from converters.scan.view import View
+from weights_bridge.errors import counted, one_line
 
 HALF = "float32 on import, exactly: the file is half as large, memory at run time is not"
+REASONS_SHOWN = 10  # why nothing is predicted; --json has them all
 NODES_SHOWN = 2  # of places where the same happens; --json has them all
 BY_THE_WAY = {"ConstantFolding", "NoOp", "ScalarMad", "DivByConst", "PowConst", "Duplicate"}  # told in one line
 
@@ -58,13 +63,15 @@ class Explanation:
         lines = [*_fused_lines(one.fused), *_miss_lines(one.misses)]
         if one.layers:
             lines.append("layers: " + ", ".join(f"{op} {count}" for op, count in one.layers.items()))
-        lines += [f"not predicted: {one_line(why)}" for why in one.not_predicted]
+        lines += [f"not predicted: {why}" for why in one.not_predicted[:REASONS_SHOWN]]
+        if (more := len(one.not_predicted) - REASONS_SHOWN) > 0:
+            lines.append(f"not predicted: {counted(more, 'reason')} more")
         if self.half_weights:
             lines.append(f"{self.half_weights} fp16 weights: {HALF}")
         unread = "" if one.verified else f"; optimiser read in an earlier version, not verified for {one.sentis}"
         to = f" → {one.layer_count} layers" if one.layers else ""
         lines.append(f"{self.path.name}: {self.nodes} nodes{to} (Sentis {one.sentis}{unread})")
-        return "\n".join(lines)
+        return "\n".join(map(one_line, lines))
 
 
 def explain(path: Path, sentis: str = "2.6") -> Explanation:
@@ -77,10 +84,30 @@ def explain(path: Path, sentis: str = "2.6") -> Explanation:
     Raises:
         StageError: unreadable, or a version without facts.
     """
-    model = onnx_file.read_skeleton(path).model
+    skeleton = onnx_file.read_skeleton(path)
+    model = skeleton.model
     operators = Counter(node.op_type for node in model.graph.node)
     half = sum(onnx_file.type_name(tensor.data_type) == "FLOAT16" for tensor in model.graph.initializer)
-    return Explanation(path, dict(sorted(operators.items())), half, predict(model, sentis), facts(sentis)["status"])
+    prediction = predict(model, sentis)
+    if faults := [*_weights_that_stop_the_import(skeleton, path, sentis)]:
+        prediction = replace(prediction, layers={}, fused=[], misses=[])
+        prediction.not_predicted += faults
+    return Explanation(path, dict(sorted(operators.items())), half, prediction, facts(sentis)["status"])
+
+
+def _weights_that_stop_the_import(skeleton: onnx_file.Skeleton, path: Path, sentis: str) -> Iterator[str]:
+    """Yield what the importer throws at before the optimiser runs: missing side files, bytes that do not fit.
+
+    Of weights of which the same is said, the first is named.
+    """
+    known, graph = facts(sentis), skeleton.model.graph
+    found = (*external_findings(graph, path, known), *tensor_findings(skeleton, View(graph), known))
+    alike: dict[str, list[str]] = {}
+    for one in found:
+        if one.severity == "error" and one.id not in IMPORTED_ALL_THE_SAME:
+            alike.setdefault(one.what, []).append(one.node)
+    for what, names in alike.items():
+        yield f"{names[0]!r}{f' and {len(names) - 1} more' * (len(names) > 1)}: {what}"
 
 
 def _fused_lines(fused: Sequence[Fused]) -> list[str]:
@@ -101,7 +128,7 @@ def _fused_lines(fused: Sequence[Fused]) -> list[str]:
 
 
 def _places(nodes: Sequence[str]) -> str:
-    shown = ", ".join(one_line(node) for node in nodes[:NODES_SHOWN])
+    shown = ", ".join(nodes[:NODES_SHOWN])
     return shown + (f" and {len(nodes) - NODES_SHOWN} more" if len(nodes) > NODES_SHOWN else "")
 
 
@@ -112,7 +139,7 @@ def _miss_lines(found: Iterable[Miss]) -> list[str]:
     lines = []
     for (fusion, reasons), alike in groups.items():
         lines.append(f"not fused: {fusion:<9} {len(alike):>5}  {_places([miss.nodes[-1] for miss in alike])}")
-        lines += [f"{'':<20} {'':>5}  {one_line(why)}" + (f"; {mend}" if mend else "") for why, mend in reasons]
+        lines += [f"{'':<20} {'':>5}  {why}" + (f"; {mend}" if mend else "") for why, mend in reasons]
         if alike[0].numbers:
             lines.append(f"{'':<20} {'':>5}  fused, the numbers would change: {alike[0].numbers}")
     return lines

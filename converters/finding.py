@@ -6,6 +6,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 SEVERITIES = ("error", "deviation", "warning", "note")
+IMPORTED_ALL_THE_SAME = {
+    "EXTERNAL.SHORT",  # what is missing is read as zeros
+    "GRAPH.OUTPUT",  # an output that nothing makes is dropped with a warning
+}
 TAXONOMY = {
     "A": "an operator, or a form of it, that Sentis cannot run",
     "B": "control flow and functions",

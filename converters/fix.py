@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from converters import onnx_file, onnx_writer
-from converters.divergence import first_divergence
+from converters import onnx_file
 from converters.finding import Finding
+from converters.mending import Mending, Row, require_weights
 from converters.passes import PASSES
-from converters.passes.base import LEAST_GROWTH, Context, Outcome, Pass
+from converters.passes.base import LEAST_GROWTH, Context, Pass
 from converters.passes.light import light_model
 from converters.passes.unmended import why_not
-from converters.prove import Reference, Tensors, measured, reference_of, rerun
+from converters.prove import Tensors
 from converters.scan import scan
 from converters.scan.inference import light_copy
-from weights_bridge.compare import Array, GateResult
-from weights_bridge.errors import BudgetMissedError, StageError, unknown_name
+from weights_bridge.compare import Array
+from weights_bridge.errors import BudgetMissedError, StageError, counted, unknown_name
 from weights_bridge.files import written_whole
 from weights_bridge.npz import read_npz
 
@@ -32,107 +32,9 @@ if TYPE_CHECKING:
 
 ROUNDS = 8  # what one pass writes may be another's to mend; then the passes come to rest
 GROWTH = 0.25  # of the input's size, what constants of the passes may add
+NO_NUMBERS = (0, 8)  # TensorProto.UNDEFINED and STRING
+BOUND_AT_MOST = 1 << 24  # numbers of an input that becomes a constant
 INSIDE = " / "  # between the names of a node with a body and one in it
-OLDEST_IR = 4  # older files list every initialiser as an input as well
-
-
-@dataclass
-class _Row:
-    """What one pass did over all rounds."""
-
-    changed: int = 0
-    left: dict[str, str] = field(default_factory=dict)
-    proof: str = "nothing changed"
-
-
-@dataclass
-class _Mending:
-    """A model on its way through the passes.
-
-    Attributes:
-        src: the file it came from.
-        beside: where it is written for ONNX Runtime, and at last.
-        model: as it stands.
-        context: what passes may know.
-        fixture: inputs to prove on; random ones when None.
-        bound: inputs that became constants.
-        check_each: whether each place is proven by itself.
-        reference: what the model gave; made when the first pass changes something.
-        rows: pass to what it did.
-    """
-
-    src: Path
-    beside: Path
-    model: onnx.ModelProto
-    context: Context
-    fixture: Tensors | None
-    bound: Tensors
-    check_each: bool
-    declared: onnx.ModelProto
-    reference: Reference | None = None
-    rows: dict[str, _Row] = field(default_factory=dict)
-
-    def apply(self, chosen: Pass) -> int:
-        """Run a pass and prove it; return how many places it changed."""
-        row = self.rows.setdefault(chosen.name, _Row())
-        changed = 0
-        while True:
-            self.context.most_places = 1 if self.check_each else None
-            outcome = chosen.run(self.model, self.context)
-            self.context.forget()
-            row.left = outcome.left
-            changed += outcome.changed
-            row.changed += outcome.changed
-            if outcome.changed:
-                self.model.ir_version = max(self.model.ir_version, OLDEST_IR)
-                row.proof = self._proof(chosen, outcome)
-            if not self.check_each or not outcome.changed or chosen.name in WHOLE:
-                return changed
-
-    def _proof(self, chosen: Pass, outcome: Outcome) -> str:
-        """Write the model as it stands and compare; the file on disk is what ONNX Runtime reads."""
-        self.reference = self.reference or reference_of(self.declared, self.src, self.fixture, self.bound)
-        self.beside.write_bytes(_serialised(self.model, self.beside))
-        results = measured(self.reference, self.beside, chosen.name)
-        runner = "" if self.reference.runner == "ONNX Runtime" else f", in {self.reference.runner}"
-        if chosen.by_design:
-            self.reference = rerun(self.reference, self.beside)
-            return f"changed by design ({chosen.by_design}): {_levels(results)}{runner}"
-        if failed := [result for result in results if not result.passed]:
-            where = f" at {outcome.places[0]}" if self.check_each and outcome.places else ""
-            hint = "this is a defect of the pass on this model; run the others with --only"
-            hint = hint if self.check_each else f"{hint}, or name the node with --check-each"
-            place = self._first_divergence(failed[0])
-            raise BudgetMissedError(f"pass {chosen.name}{where} changed the numbers: {failed[0]}{place}", hint=hint)
-        return f"{_levels(results)}{runner}"
-
-    def _first_divergence(self, failed: GateResult) -> str:
-        """Return where the file first differs from the input, for the probe that failed; empty where nothing shows."""
-        if self.reference is None or self.reference.runner != "ONNX Runtime":
-            return ""
-        inputs = self.reference.inputs[failed.tensor.split(" / ")[1]]
-        budget = self.reference.budget_db
-        try:
-            first = first_divergence(self.src, self.beside, inputs | self.bound, budget, inputs_after=inputs)
-        except StageError:
-            return ""
-        return f"; {first}" if first is not None else ""
-
-
-WHOLE = (
-    "inline_weights",
-    "resequence_weights",
-    "drop_metadata",
-    "inline_functions",
-    "clamp_int64",
-)  # these know no single places
-
-
-def _levels(results: list[GateResult]) -> str:
-    missed = [result for result in results if not result.passed and result.psnr_db is None and result.reason != "exact"]
-    levels = [result.psnr_db for result in results if result.psnr_db is not None]
-    level = f"{min(levels):.1f} dB or better" if levels else "exact"
-    return f"{level}; {missed[0]}" if missed else level
 
 
 def fix_model(
@@ -154,7 +56,7 @@ def fix_model(
         only: one pass by name; all in order when None.
         sentis: the version whose findings are compared.
         inputs: arrays to prove equality on; three kinds of random ones when None.
-        bind: inputs that become constants, name to number.
+        bind: inputs that become constants, name to a number, or to numbers with commas between them.
         check_each: prove each place by itself, so that a failure names the node.
         growth: what constants of the passes may add, of the input's size.
 
@@ -163,7 +65,7 @@ def fix_model(
         "explained": [{"id", "node", "why"}]}`: the last says of each finding that is left why it is.
 
     Raises:
-        StageError: unreadable, an unknown pass, or `out` is `src`.
+        StageError: unreadable, an unknown pass, `out` is `src`, or weights that are not beside it or `out`.
         BudgetMissedError: a pass changed the numbers; nothing is written.
     """
     if realpath(out) == realpath(src):
@@ -172,19 +74,21 @@ def fix_model(
         raise unknown_name("pass", only, PASSES)
     findings_before = scan(src, sentis)
     model = onnx_file.loaded(src)
+    hint = "put every side file, whole, beside the model"
+    require_weights(model, Context(src.parent, name=src.name), f"{src}: weights that cannot be read:", hint)
     operators_before = _operators(model)
     bound = _bind(model, bind or {})
     room = max(LEAST_GROWTH, int(growth * src.stat().st_size))
     side = out.with_name(out.name + ".data")
     with written_whole(out) as beside, _dropped_on_failure(side):
-        context = Context(src.parent, sentis, room, side)
-        mending = _Mending(src, beside, model, context, inputs, bound, check_each, light_copy(model))
+        context = Context(src.parent, sentis, room, side, name=src.name)
+        mending = Mending(src, beside, model, context, inputs, bound, check_each, light_copy(model))
         chosen = [PASSES[only]] if only else [one for one in PASSES.values() if not one.on_request]
         for _ in range(ROUNDS):
             if not sum([mending.apply(one) for one in chosen]):
                 break
         _refuse_undone(model, [one for one in chosen if mending.rows[one.name].changed], sentis)
-        beside.write_bytes(_serialised(model, out))
+        mending.write()
     after = scan(out, sentis)
     rows = [{"name": one.name, "why": one.why} | vars(mending.rows[one.name]) for one in chosen]
     return {
@@ -230,7 +134,7 @@ def _dropped_on_failure(side: Path) -> Iterator[None]:
         raise
 
 
-def _explained(finding: Finding, rows: dict[str, _Row]) -> dict[str, str]:
+def _explained(finding: Finding, rows: dict[str, Row]) -> dict[str, str]:
     """Say why a finding is left: the reason of its pass, or what helps outside of `fix`."""
     reasons = []
     for name in finding.passes:
@@ -252,7 +156,7 @@ def _bind(model: onnx.ModelProto, values: dict[str, str]) -> Tensors:
     """Turn inputs into constants and return them.
 
     Raises:
-        StageError: no such input, not one number, or a number of another type.
+        StageError: no such input, numbers of another type, or too few or too many of them.
     """
     import onnx
 
@@ -261,17 +165,38 @@ def _bind(model: onnx.ModelProto, values: dict[str, str]) -> Tensors:
     for name, text in values.items():
         if name not in named:
             raise unknown_name("input", name, named)
-        kind = named[name].type.tensor_type
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
-        shape = [dim.dim_value or 1 for dim in kind.shape.dim]
-        try:
-            number = text.lower() in ("1", "true") if dtype.kind == "b" else np.dtype(dtype).type(text)
-        except ValueError:
-            raise StageError(f"--bind {name}={text}: wanted one {dtype} number") from None
-        bound[name] = np.full(shape, number, dtype)
+        bound[name] = _bound(f"--bind {name}={text}", text, named[name])
         model.graph.initializer.append(onnx.numpy_helper.from_array(bound[name], name))
         model.graph.input.remove(named[name])
     return bound
+
+
+def _bound(asked: str, text: str, value: onnx.ValueInfoProto) -> Array:
+    """Return an input's array: one number everywhere, or as many as its shape holds."""
+    import onnx
+
+    declared = value.type.tensor_type
+    if value.type.WhichOneof("value") != "tensor_type" or declared.elem_type in NO_NUMBERS:
+        raise StageError(f"{asked}: the input is no tensor of numbers", hint="bind another one")
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(declared.elem_type)
+    try:
+        numbers = [_number(word, dtype) for word in text.split(",")]
+    except (ValueError, OverflowError):
+        wanted = f"wanted one {dtype} number, or several with commas between them"
+        raise StageError(f"{asked}: {wanted}", hint="as in --bind sr=16000") from None
+    sizes = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in declared.shape.dim]
+    try:
+        if len(numbers) == 1 and abs(math.prod(sizes)) <= BOUND_AT_MOST:
+            return np.full([abs(size) for size in sizes], numbers[0], dtype)
+        return np.array(numbers, dtype).reshape(sizes if declared.HasField("shape") else [-1])
+    except ValueError:
+        shape = str(sizes).replace("-1", "?")
+        said = f"{counted(len(numbers), 'number')} for a shape of {shape}"
+        raise StageError(f"{asked}: {said}", hint="give one for all places, or one for each") from None
+
+
+def _number(word: str, dtype: np.dtype) -> Any:
+    return word.lower() in ("1", "true") if dtype.kind == "b" else dtype.type(word)
 
 
 def read_fixture(path: Path) -> dict[str, Array]:
@@ -289,9 +214,3 @@ def read_fixture(path: Path) -> dict[str, Array]:
 
 def _operators(model: onnx.ModelProto) -> dict[str, int]:
     return dict(sorted(Counter(node.op_type for node in model.graph.node).items()))
-
-
-def _serialised(model: onnx.ModelProto, out: Path) -> bytes:
-    if (size := model.ByteSize()) > onnx_file.LIMIT_BYTES:
-        raise onnx_writer.too_large(out, size)
-    return model.SerializeToString(deterministic=True)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from converters.onnx_file import GRAPH, INITIALISER, LIMIT_BYTES, RAW_DATA, byte_size, field_prefix
+from converters.onnx_file import LIMIT_BYTES, byte_size
+from converters.wire import GRAPH, INITIALISER, RAW_DATA, field_prefix
 from weights_bridge.compare import Array
 from weights_bridge.errors import StageError, all_at_once
 from weights_bridge.files import written_whole

@@ -29,12 +29,15 @@ def open_session(
             they lie, so they must live as long as the session.
 
     Raises:
-        StageError: ORT refuses the model.
+        StageError: no model file, or ORT refuses it.
     """
     import onnxruntime
 
+    from converters.onnx_file import checked_size
     from weights_bridge.errors import StageError
 
+    if not isinstance(model, bytes):
+        checked_size(model)  # ONNX Runtime would wait for a pipe without end, and says little about the others
     options = onnxruntime.SessionOptions()
     levels = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimisation == "all" else levels.ORT_DISABLE_ALL

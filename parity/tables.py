@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from parity.verify import worst_first
 from weights_bridge.compare import GateReport, GateResult
+from weights_bridge.errors import one_line
 
 
 def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return aligned columns under a heading and a rule; a cell with nothing behind it, a remark, widens no column."""
-    lines = [tuple(heading), *(tuple(row) for row in rows)]
+    lines = [tuple(heading), *(tuple(map(one_line, row)) for row in rows)]
     last = len(heading) - 1
     widths = [max(len(line[at]) for line in lines if at == last or any(line[at + 1 :])) for at in range(len(heading))]
     text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 LISTED_AT_MOST = 20
 
@@ -59,6 +61,22 @@ def shown(text: str) -> str:
     return "\n".join(
         "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line) for line in lines
     )
+
+
+def one_line(text: str) -> str:
+    """Return a text without line breaks and control characters, as names in a damaged file may hold."""
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+
+
+@contextmanager
+def about(path: Path) -> Iterator[None]:
+    """Let every `StageError` raised inside name a file: where several are worked on, the reader must know which."""
+    try:
+        yield
+    except StageError as error:
+        if str(path) in error.message:
+            raise
+        raise type(error)(f"{path}: {error.message}", hint=error.hint) from None
 
 
 FRAMEWORKS = ("mlx", "mlx_lm", "torch", "transformers", "tokenizers", "jinja2", "onnx", "onnxruntime")

@@ -13,6 +13,7 @@ import numpy as np
 from benchmarks.contenders.timing import timed
 from parity.runners.decoder_io import empty_cache, prefill_inputs
 from weights_bridge.compare import Array
+from weights_bridge.errors import StageError
 from weights_bridge.files import read_json
 
 
@@ -47,12 +48,18 @@ def _onnx(graph: Path, inputs: dict[str, Array], version: str) -> Callable[[], A
 
     session = open_session(graph)
     names = [value.name for value in session.get_outputs()]  # all of them, as the emulator gives
-    return lambda: dict(zip(names, session.run(names, inputs), strict=True))["logits"]
+
+    def prefill() -> Array:
+        try:
+            return dict(zip(names, session.run(names, inputs), strict=True))["logits"]
+        except Exception as error:  # ORT's exception classes share no public base
+            raise StageError(f"{graph}: ONNX Runtime cannot run it: {str(error).splitlines()[0]}") from None
+
+    return prefill
 
 
 def _emulator(graph: Path, inputs: dict[str, Array], version: str) -> Callable[[], Array]:
     from parity.emulator.emulation import Emulation
-    from weights_bridge.errors import StageError
 
     emulation = Emulation(graph, version)
 

@@ -24,7 +24,7 @@ from converters.scan.view import View
 if TYPE_CHECKING:
     import onnx
 
-UNSOUND = ("GRAPH.DUPLICATE", "GRAPH.UNDEFINED")  # the import aborts
+UNSOUND = ("GRAPH.DUPLICATE", "GRAPH.UNDEFINED", "GRAPH.CYCLE")  # the import aborts
 FACTS = ("imports", "tracked_elements", "optimiser", "fusions", "spellings")
 
 
@@ -65,7 +65,7 @@ def predict(model: onnx.ModelProto, sentis: str = "2.6") -> Prediction:
         sentis: the package version.
 
     Raises:
-        StageError: a version without facts, or nodes in a circle.
+        StageError: a version without facts.
     """
     known = facts(sentis)
     optimiser_read = "optimiser" in known["read"]
@@ -73,11 +73,13 @@ def predict(model: onnx.ModelProto, sentis: str = "2.6") -> Prediction:
     if missing := [name for name in FACTS if name not in known.data]:
         prediction.not_predicted.append(f"the facts of {sentis} hold no {', '.join(missing)}")
         return prediction
+    unsound = [one for one in graph_findings(View(model.graph), known) if one.id in UNSOUND]
+    prediction.not_predicted += [f"{one.node!r}: {one.what}" for one in unsound]
+    if any(one.id == "GRAPH.CYCLE" for one in unsound):  # there is no order to import in
+        return prediction
     graph, unknown = imported(model, known)
     prediction.imported = graph.counts()
-    unsound = (one for one in graph_findings(View(model.graph), known) if one.id in UNSOUND)
     prediction.not_predicted += [f"{one}, the import stops" for one in unknown]
-    prediction.not_predicted += [f"{one.node!r}: {one.what}" for one in unsound]
     if prediction.not_predicted:  # an importer error: the optimiser never runs
         return prediction
     optimise(graph, known)

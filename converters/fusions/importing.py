@@ -84,7 +84,7 @@ def _lacks(place: Place) -> bool:
     inputs, outputs = least_ends("", node.op_type, place.opset) if handled else (0, 1)
     given = len(node.input) >= inputs and all(node.input[:inputs])
     low, names = INPUT_FROM.get(node.op_type, (0, ()))
-    if place.opset < low and names[0] not in place.attributes and len(node.input) < 2:
+    if names and place.opset < low and names[0] not in place.attributes and len(node.input) < 2:
         given = node.op_type == "Squeeze"  # which alone may do without
     return not given or len(node.output) < max(1, outputs) or not node.output[0]
 

@@ -25,6 +25,7 @@ class Context:
 
     Attributes:
         folder: of the model's file, where its side files lie.
+        name: of that file.
         sentis: the version that is mended for.
         growth_bytes: bytes that all passes together may still add as constants.
         side: the side file that weights may be written to; None where they may not.
@@ -36,7 +37,12 @@ class Context:
     growth_bytes: int = LEAST_GROWTH
     side: Path | None = None
     most_places: int | None = None
+    name: str = "model.onnx"
     _view: View | None = None
+
+    @property
+    def file(self) -> Path:
+        return self.folder / self.name
 
     @property
     def known(self) -> Facts:

@@ -8,11 +8,11 @@ too short, nor where the result would pass 2 GiB: then nothing at all is inlined
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from converters.onnx_file import LIMIT_BYTES, byte_size
 from converters.passes.base import Context, Outcome, Pass
+from converters.scan.external import bytes_of, entry_of, side_file
 
 if TYPE_CHECKING:
     import onnx
@@ -20,19 +20,18 @@ if TYPE_CHECKING:
 
 def run(model: onnx.ModelProto, context: Context) -> Outcome:
     """Read every external tensor, by its own offset, into raw data."""
-    folder = context.folder
     tensors = [tensor for tensor in tensors_of(model.graph) if tensor.data_location == tensor.EXTERNAL]
-    left = {tensor.name: why for tensor in tensors if (why := refusal(tensor, folder))}
+    left = {tensor.name: why for tensor in tensors if (why := refusal(tensor, context))}
     if not left and too_large(model, tensors):
         total = sum(byte_size(tensor) for tensor in tensors)
         left = {"all": f"{total / 2**30:.2f} GiB inline would pass the 2 GiB of one file; see resequence_weights"}
     if left:
         return Outcome(0, left)
     for tensor in tensors:
-        offset, size = number_of(tensor, "offset"), byte_size(tensor)
-        with (folder / text_of(tensor, "location")).open("rb") as file:
-            file.seek(offset)
-            tensor.raw_data = file.read(size)
+        entry = entry_of(tensor)
+        with (context.folder / entry.location).open("rb") as file:
+            file.seek(entry.offset)
+            tensor.raw_data = file.read(byte_size(tensor))
         tensor.ClearField("external_data")
         tensor.ClearField("data_location")
     return Outcome(len(tensors))
@@ -57,34 +56,23 @@ def too_large(model: onnx.ModelProto, tensors: list[onnx.TensorProto]) -> bool:
     return sum(byte_size(tensor) for tensor in tensors) + model.ByteSize() > LIMIT_BYTES
 
 
-def refusal(tensor: onnx.TensorProto, folder: Path) -> str:
+def refusal(tensor: onnx.TensorProto, context: Context) -> str:
     """Return why a tensor's data cannot be read, empty where it can."""
-    location = text_of(tensor, "location")
-    if byte_size(tensor) < 0:
+    entry, size = entry_of(tensor), byte_size(tensor)
+    if size < 0:
         return "its type or dims are no tensor's"
-    side = (folder / location.replace("\0", "?")).resolve()
-    if not location or not side.is_relative_to(folder.resolve()):
-        return f"its file {location!r} lies outside the model's folder"
-    if not side.is_file():
-        return f"its file {location!r} is not there"
-    length, size = number_of(tensor, "length", byte_size(tensor)), byte_size(tensor)
-    if length != size:
-        return f"its length is {length}, its shape wants {size} bytes"
-    offset = number_of(tensor, "offset")
-    if offset < 0 or offset + size > side.stat().st_size:
-        return f"{location} ends before byte {offset + size}"
+    side = side_file(context.file, entry.location)
+    if side is None:
+        return f"its file {entry.location!r} lies outside the model's folder"
+    if (held := bytes_of(side)) < 0:
+        return f"its file {entry.location!r} is not there"
+    if entry.length != size and entry.said[1] != "absent":
+        return f"its length is {entry.said[1]}, its shape wants {size} bytes"
+    if entry.offset < 0:
+        return f"its offset is {entry.said[0]}, wanted a place in {entry.location!r}"
+    if (end := entry.offset + size) > held:
+        return f"{entry.location} ends before byte {end}"
     return ""
-
-
-def text_of(tensor: onnx.TensorProto, key: str) -> str:
-    """Return an external entry's text, empty where it is not given."""
-    return next((entry.value for entry in tensor.external_data if entry.key == key), "")
-
-
-def number_of(tensor: onnx.TensorProto, key: str, default: int = 0) -> int:
-    """Return an external entry's number, -1 where it is none."""
-    text = text_of(tensor, key)
-    return int(text) if text.lstrip("-").isdigit() else (default if not text else -1)
 
 
 NAMES = ("OFFSET", "DATA", "LENGTH", "UNUSED")

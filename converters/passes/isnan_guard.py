@@ -12,7 +12,7 @@ import numpy as np
 
 from converters.passes.emit import FLOATS, Emit, Refusal
 from converters.passes.rewrite import node_pass
-from converters.scan.predicates import CARRIERS
+from converters.scan.answers import CARRIERS
 from converters.scan.view import Place
 
 FOLLOWED = CARRIERS | {"Add", "Sub", "Mul", "Where", "Concat", "Cast", "Min", "Max", "Neg", "Clip"}

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from converters.onnx_file import byte_size
 from converters.passes.base import Context, Outcome, Pass
-from converters.passes.inline_weights import number_of, refusal, tensors_of, text_of, too_large
+from converters.passes.inline_weights import refusal, tensors_of, too_large
+from converters.scan.external import entry_of
 
 if TYPE_CHECKING:
     import onnx
@@ -23,9 +24,9 @@ def run(model: onnx.ModelProto, context: Context) -> Outcome:
     outside = [tensor for tensor in tensors_of(model.graph) if tensor.data_location == tensor.EXTERNAL]
     if not outside or not too_large(model, outside) or context.side is None:
         return Outcome()
-    if all(text_of(tensor, "location") == context.side.name for tensor in outside):
+    if all(entry_of(tensor).location == context.side.name for tensor in outside):
         return Outcome()  # a second run
-    left = {tensor.name: why for tensor in outside if (why := refusal(tensor, context.folder))}
+    left = {tensor.name: why for tensor in outside if (why := refusal(tensor, context))}
     held = [tensor for tensor in model.graph.initializer if tensor.data_location == tensor.EXTERNAL]
     if not left and len(held) < len(outside):
         left = {"nodes": "a tensor of a node is external, and Sentis reads its file from the start"}
@@ -35,9 +36,9 @@ def run(model: onnx.ModelProto, context: Context) -> Outcome:
         return Outcome(0, left)
     with context.side.open("xb") as target:
         for tensor in held:
-            at, size = target.tell(), byte_size(tensor)
-            with (context.folder / text_of(tensor, "location")).open("rb") as source:
-                source.seek(number_of(tensor, "offset"))
+            at, size, entry = target.tell(), byte_size(tensor), entry_of(tensor)
+            with (context.folder / entry.location).open("rb") as source:
+                source.seek(entry.offset)
                 _copy(source, target, size)
             del tensor.external_data[:]
             for key, value in (("location", context.side.name), ("offset", at), ("length", size)):

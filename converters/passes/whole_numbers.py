@@ -1,9 +1,9 @@
 """Integers of fewer bits, which Sentis holds as int32 whatever their type says.
 
 Why: nothing wraps: a Cast to UINT8 leaves 300 as it is, BitwiseNot inverts 32 bits, BitShift is not imported. The
-remainder is written out before the Cast (Mod), the complement as a difference, a shift as a product or quotient. Does
-not fire on floats (ONNX leaves a float outside of the target's range undefined), on amounts that are no constants, and
-on UINT32 and UINT64, whose upper half no int32 holds.
+remainder is written out before the Cast (Mod), the complement as a difference, a shift as a product with, or quotient
+by, powers of two out of a table. Does not fire on floats (ONNX leaves a float outside of the target's range undefined),
+on shifts of INT64, and on UINT32 and UINT64, whose upper half no int32 holds.
 """
 
 from __future__ import annotations
@@ -47,17 +47,34 @@ def _wrapped(emit: Emit, x: str, count: int, signed: bool, dtype: type) -> str:
 
 
 def _shift(place: Place, emit: Emit) -> None:
+    """Write a shift; by all bits or more, or by less than none, only the sign of a shift to the right is left."""
     count, signed = bits.bits_of(place)
-    amount = place.value(1)
-    if amount is None or signed:
-        raise Refusal("its amount is no constant")
-    element, x = place.view.type(place.name(0)), emit.cast(place.name(0), bits.INT32)
-    powers = emit.array((2 ** np.minimum(amount.astype(np.int32), count)).astype(np.int32))
+    element = place.view.type(place.name(0))
+    if element == INT64:
+        raise Refusal("numbers above 2³¹ − 1 do not exist in Sentis")
+    made, amounts = emit.cast(place.name(0), bits.INT32), np.arange(count + 1)
     if place.attributes.get("direction") == "RIGHT":
-        made = emit("Div", x, powers)
-    else:  # a shift by all bits or more is a multiple of 2^bits, whether int32 wraps or not
-        made = emit("Mod", emit("Mul", x, powers), emit.array(np.array(2**count, np.int32)))
+        first = np.minimum(amounts, 16)
+        for powers in (2**first, 2 ** (amounts - first))[: 1 + (count > 16)]:  # 2³¹ itself is no int32
+            divisor = _chosen(place, emit, powers.astype(np.int32))
+            rest = emit("Sub", made, emit("Mod", made, divisor)) if signed else made  # Div would round towards 0
+            made = emit("Div", rest, divisor)
+    else:  # a shift by all bits is a multiple of 2^bits, whether int32 wraps or not
+        made = emit("Mul", made, _chosen(place, emit, (2**amounts).astype(np.int32)))
+        made = _wrapped(emit, made, count, signed, np.int32) if count < 32 else made
     emit.cast(made, element, to=place.node.output[0])
+
+
+def _chosen(place: Place, emit: Emit, powers: np.ndarray) -> str:
+    """Return the powers [bits + 1] that the amounts stand for; an amount outside stands for the last."""
+    last, amount = len(powers) - 1, place.value(1)
+    if amount is not None:
+        amount = amount.astype(np.int64)
+        return emit.array(powers[np.where(amount < 0, last, np.minimum(amount, last))])
+    numbers = [emit.array(np.array(number, np.int32)) for number in (last, -1, last + 1)]
+    most, least, count = numbers
+    inside = emit("Max", emit("Min", emit.cast(place.name(1), bits.INT32), most), least)
+    return emit("Gather", emit.array(powers), emit("Mod", inside, count))  # −1 becomes the last
 
 
 def _inverted(place: Place, emit: Emit) -> None:

@@ -29,23 +29,33 @@ class Entry:
 
     Attributes:
         location: path from the model's folder.
-        offset: first byte, 0 when absent, -1 when it is no number.
-        length: bytes, -1 when absent or no number.
+        offset: first byte, 0 when absent, -1 when it is no place in a file.
+        length: bytes, -1 when absent or no number of bytes.
+        said: offset and length as the file has them, for messages.
     """
 
     location: str
     offset: int
     length: int
+    said: tuple[str, str] = ("0", "absent")
 
 
 def entry_of(tensor: onnx.TensorProto) -> Entry:
     """Return a tensor's external entry."""
     texts = {entry.key: entry.value for entry in tensor.external_data}
-    return Entry(texts.get("location", ""), _number(texts.get("offset", "0")), _number(texts.get("length", "")))
+    offset, length = texts.get("offset") or "0", texts.get("length") or ""
+    said = (_said(offset), _said(length) if length else "absent")
+    return Entry(texts.get("location", ""), _number(offset), _number(length), said)
 
 
 def _number(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= LONGEST_NUMBER else -1
+
+
+def _said(text: str) -> str:
+    """Return a number as it is written, anything else as a short text in quotes."""
+    written = text.isascii() and text.removeprefix("-").isdigit() and len(text) <= LONGEST_NUMBER
+    return text if written else repr(text[:LONGEST_NUMBER])
 
 
 def external_findings(graph: onnx.GraphProto, path: Path, known: Facts) -> Iterator[Finding]:
@@ -61,11 +71,11 @@ def external_findings(graph: onnx.GraphProto, path: Path, known: Facts) -> Itera
             tensor = attribute.t
             if attribute.HasField("t") and tensor.data_location == tensor.EXTERNAL:
                 entry, wanted = entry_of(tensor), byte_size(tensor)
-                ends[entry.location] = max(ends.get(entry.location, 0), entry.offset + max(wanted, 0))
+                ends[entry.location] = max(ends.get(entry.location, 0), max(entry.offset, 0) + max(wanted, 0))
                 yield from _file(label_of(node), entry, wanted, path, known)
     for location, end in ends.items():
         side = side_file(path, location)
-        if side is not None and (size := _size(side)) > end:
+        if side is not None and (size := bytes_of(side)) > end:
             yield known.finding("EXTERNAL.UNUSED", location[:SHOWN_NAME], f"{size} bytes, named are {end}")
 
 
@@ -99,7 +109,7 @@ def _initialiser(
         return  # TENSOR.TYPE says why
     at = positions.get(entry.location, 0)
     positions[entry.location] = at + max(entry.length, 0)
-    ends[entry.location] = max(ends.get(entry.location, 0), entry.offset + wanted)
+    ends[entry.location] = max(ends.get(entry.location, 0), max(entry.offset, 0) + wanted)
     usable = True
     for finding in _file(label, entry, wanted, path, known):
         usable = usable and finding.id not in ("EXTERNAL.PATH", "EXTERNAL.MISSING")
@@ -107,7 +117,7 @@ def _initialiser(
     if not usable:
         return
     if entry.offset != at:
-        evidence = f"offset {entry.offset} in {entry.location!r}, Sentis reads from {at}"
+        evidence = f"offset {entry.said[0]} in {entry.location!r}, Sentis reads from {at}"
         yield known.finding("EXTERNAL.OFFSET", label, evidence)
     elif entry.location not in told:
         told.add(entry.location)
@@ -121,18 +131,17 @@ def _file(label: str, entry: Entry, wanted: int, path: Path, known: Facts) -> It
     if side is None:
         yield known.finding("EXTERNAL.PATH", label, shown)
         return
-    size = _size(side)
+    size = bytes_of(side)
     if size < 0:
         yield known.finding("EXTERNAL.MISSING", label, shown)
         return
     if entry.length != wanted:
-        length = entry.length if entry.length >= 0 else "absent"
-        yield known.finding("EXTERNAL.LENGTH", label, f"length {length}, its shape wants {wanted} bytes")
+        yield known.finding("EXTERNAL.LENGTH", label, f"length {entry.said[1]}, its shape wants {wanted} bytes")
     if max(entry.offset, 0) + wanted > size:
         yield known.finding("EXTERNAL.SHORT", label, f"{shown} ends before byte {max(entry.offset, 0) + wanted}")
 
 
-def _size(side: Path) -> int:
+def bytes_of(side: Path) -> int:
     """Return a file's bytes, -1 where there is none."""
     try:
         return side.stat().st_size if side.is_file() else -1

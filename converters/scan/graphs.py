@@ -17,8 +17,8 @@ def graphs_in(attribute: onnx.AttributeProto) -> Iterator[onnx.GraphProto]:
     yield from attribute.graphs
 
 
-def nodes_within(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Yield every node of a graph, those of the graphs in its attributes included."""
+def nodes_within(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
+    """Yield every node of a graph or function, those of the graphs in its attributes included."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:

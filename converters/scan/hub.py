@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from converters import onnx_file
 from converters.finding import Finding
+from converters.wire import walk
 from weights_bridge.errors import StageError
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
@@ -179,7 +179,7 @@ def _bring(mirror: Mirror, copy: Path, size: int, fetch: Callable[[int, int], by
         length = struct.unpack("<Q", remote[0:8])[0] if size >= 8 else 0
         _ = remote[0 : min(size, 8 + length, MOST_TEXT)]
     elif copy.suffix == ".onnx":
-        onnx_file.walk(remote)
+        walk(remote)
 
 
 def _range(mirror: Mirror, url: str, start: int, stop: int) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from converters.onnx_file import type_name
-from converters.scan.predicates import CARRIERS, TRUTHS
+from converters.scan.answers import CARRIERS, TRUTHS
 from converters.scan.schemas import attribute_value
 from converters.scan.view import View
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +78,10 @@ def graph_findings(view: View, known: Facts) -> Iterator[Finding]:
     graph = view.graph
     given = {value.name for value in graph.input} | set(view.initialisers)
     given |= {tensor.values.name for tensor in graph.sparse_initializer}
+    for name, count in Counter(value.name for value in graph.input).items():
+        if count > 1:
+            what = f"{count} inputs of one name: which of them is meant, nothing says; no ONNX model may"
+            yield known.finding("GRAPH.DUPLICATE", name[:SHOWN_NAME], "", what=what)
     made: set[str] = set()
     for node in graph.node:
         for name in filter(None, node.output):

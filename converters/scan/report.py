@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from converters.facts import Facts
 from converters.finding import TAXONOMY, Finding
+from weights_bridge.errors import one_line
 
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 LEVELS = {"error": "error", "deviation": "error", "warning": "warning", "note": "note"}
@@ -63,11 +64,6 @@ def _alike(findings: Sequence[Finding]) -> list[list[Finding]]:
     for finding in findings:
         groups.setdefault((finding.file, finding.id, finding.severity, finding.what), []).append(finding)
     return list(groups.values())
-
-
-def one_line(text: str) -> str:
-    """Return a text without line breaks and control characters, as names in a damaged file may hold."""
-    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
 def sarif_document(findings: Sequence[Finding], target: Path, known: Facts) -> dict[str, Any]:

@@ -9,10 +9,11 @@ import numpy as np
 
 from converters.facts import Facts
 from converters.finding import Finding
-from converters.onnx_file import RAW_DATA, TYPED_FIELDS, Skeleton, byte_size, type_name
+from converters.onnx_file import Skeleton, byte_size, type_name
 from converters.scan.graphs import nodes_within
 from converters.scan.operators import SHOWN_NAME, label_of
 from converters.scan.view import View, array_of, data_fields
+from converters.wire import RAW_DATA, TYPED_FIELDS
 
 if TYPE_CHECKING:
     import onnx

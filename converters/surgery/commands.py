@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from weights_bridge.console import Output, command, write_examples
-from weights_bridge.errors import UsedWronglyError
+from weights_bridge.errors import UsedWronglyError, about, one_line
 
 PATH = click.Path(path_type=Path)
 OUT = click.option("--out", type=PATH, required=True, help="The file to write; the input is never changed.")
@@ -40,7 +40,7 @@ def _answer(output: Output, name: str, report: dict[str, Any]) -> None:
         lines.append("cut: " + ", ".join(f"{op} {count}" for op, count in sorted(cut.items())))
     lines += [f"named sizes left: {', '.join(left)}"] if (left := report.get("named_sizes_left")) else []
     lines.append(f"{report['output']}: {nodes['before']} → {nodes['after']} nodes; {report['proof']}")
-    output.answer(name, report, "\n".join(lines))
+    output.answer(name, report, "\n".join(map(one_line, lines)))
 
 
 @command("info", examples=("graph info model.onnx", "graph info model.onnx --json"))
@@ -76,7 +76,10 @@ def graph_extract(
 
     if not begin and not end:
         raise click.UsageError("give --from TENSOR or --to TENSOR")
-    _answer(output, "graph-extract", extract(model, out, begin, end, _fixture(fixture)))
+    inputs = _fixture(fixture)
+    with about(model):
+        report = extract(model, out, begin, end, inputs)
+    _answer(output, "graph-extract", report)
 
 
 @command(
@@ -97,7 +100,10 @@ def graph_cut(
     """
     from converters.surgery.parts import POST_PROCESSING, cut
 
-    _answer(output, "graph-cut", cut(model, out, before or POST_PROCESSING, at, _fixture(fixture)))
+    inputs = _fixture(fixture)
+    with about(model):
+        report = cut(model, out, before or POST_PROCESSING, at, inputs)
+    _answer(output, "graph-cut", report)
 
 
 @command(
@@ -125,7 +131,9 @@ def graph_fix_shape(
         shapes = {name: [int(n) for n in text.split(",")] for name, text in _pairs(inputs, "--input").items()}
     except ValueError as error:
         raise UsedWronglyError(f"sizes are whole numbers: {error}", hint="as in --size batch=1") from None
-    _answer(output, "graph-fix-shape", fix_shape(model, out, sizes, shapes, fold=fold))
+    with about(model):
+        report = fix_shape(model, out, sizes, shapes, fold=fold)
+    _answer(output, "graph-fix-shape", report)
 
 
 @command(
@@ -143,7 +151,10 @@ def graph_rename_io(output: Output, model: Path, out: Path, names: tuple[str, ..
     """Give inputs and outputs other names."""
     from converters.surgery.names import rename_io
 
-    _answer(output, "graph-rename-io", rename_io(model, out, _pairs(names, "--name"), _fixture(fixture)))
+    renamed, inputs = _pairs(names, "--name"), _fixture(fixture)
+    with about(model):
+        report = rename_io(model, out, renamed, inputs)
+    _answer(output, "graph-rename-io", report)
 
 
 @command("inline", examples=("graph inline model.onnx --out whole.onnx", "graph inline m.onnx --out w.onnx --json"))
@@ -154,7 +165,10 @@ def graph_inline(output: Output, model: Path, out: Path, fixture: Path | None) -
     """Bring side files and model-local functions into one file."""
     from converters.surgery.names import inline
 
-    _answer(output, "graph-inline", inline(model, out, _fixture(fixture)))
+    inputs = _fixture(fixture)
+    with about(model):
+        report = inline(model, out, inputs)
+    _answer(output, "graph-inline", report)
 
 
 @command(
@@ -176,7 +190,8 @@ def graph_inject_kv(output: Output, model: Path, out: Path, ids: str | None, log
     """
     from converters.surgery.inject_kv import inject_kv
 
-    report = inject_kv(model, out, ids=ids, logits=logits, tokens=tokens)
+    with about(model):
+        report = inject_kv(model, out, ids=ids, logits=logits, tokens=tokens)
     for row in report["ladder"]:
         level = row["reason"] if row["psnr_db"] is None else f"{row['psnr_db']:.1f} dB"
         output.story(f"{row['rung']:<32} {level}")
@@ -200,7 +215,8 @@ def graph_hoist_state(output: Output, model: Path, out: Path, time: str) -> None
     """
     from converters.surgery.hoist_state import hoist_state
 
-    report = hoist_state(model, out, time)
+    with about(model):
+        report = hoist_state(model, out, time)
     for name, state in report["states"].items():
         output.story(f"{name} {state['sizes']} from zeros, next is {state['output']}")
     _answer(output, "graph-hoist-state", report)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from converters.divergence import values_of
 from converters.passes import inline_weights
 from converters.passes.base import Context
 from converters.prove import outputs_of, runnable_inputs
+from converters.scan.graphs import nodes_within
 from converters.scan.operators import STANDARD
 from weights_bridge.compare import Array, compare_sets
 from weights_bridge.errors import BudgetMissedError, StageError, all_at_once, unknown_name
@@ -27,16 +29,30 @@ def read_whole(path: Path) -> onnx.ModelProto:
     """Return a model with its weights, those of side files included.
 
     Raises:
-        StageError: unreadable, or a side file is missing, short or outside of the folder.
+        StageError: unreadable, a side file is missing, short or outside of the folder, or a function calls itself.
     """
     model = onnx_file.loaded(path)
     if not any(entry.domain in STANDARD for entry in model.opset_import):
         raise StageError(f"{path}: no opset of ONNX's own operators", hint="write the file again with an opset")
-    outcome = inline_weights.run(model, Context(path.parent))
+    if around := functions_in_a_circle(model):
+        message = f"{path}: functions that call themselves: {', '.join(around[:3])}"
+        raise StageError(message, hint="no ONNX model may hold them; export it again")
+    outcome = inline_weights.run(model, Context(path.parent, name=path.name))
     if outcome.left:
         faults = [f"{name}: {why}" for name, why in outcome.left.items()]
         raise all_at_once(f"{path}: weights that cannot be brought inside:", faults, hint="fetch the side files again")
     return model
+
+
+def functions_in_a_circle(model: onnx.ModelProto) -> list[str]:
+    """Return the names of functions that call themselves, through others or not, and of those that call such."""
+    calls = {
+        (one.domain, one.name): {(node.domain, node.op_type) for node in nodes_within(one)} for one in model.functions
+    }
+    left = set(calls)
+    while ended := {name for name in left if not calls[name] & left}:
+        left -= ended
+    return sorted(f"{domain}::{name}" for domain, name in left)
 
 
 def write_whole(model: onnx.ModelProto, out: Path, source: Path) -> None:
@@ -55,7 +71,8 @@ def write_whole(model: onnx.ModelProto, out: Path, source: Path) -> None:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
         first = str(error).strip().splitlines()[0]
-        raise StageError(f"{out}: the result is not valid ONNX: {first}; nothing was written") from None
+        message = f"{source}: what would be written is not valid ONNX: {first}"
+        raise StageError(message, hint="nothing was written; `mlx-sentis scan` says what is wrong with it") from None
     with written_whole(out) as beside:
         beside.write_bytes(model.SerializeToString(deterministic=True))
 
@@ -98,7 +115,7 @@ def proof_of_part(
         What was measured, or why nothing could be.
 
     Raises:
-        BudgetMissedError: the part computes something else.
+        BudgetMissedError: the part computes something else; it is removed again.
     """
     import onnx
 
@@ -115,13 +132,23 @@ def proof_of_part(
         values = feed | values_of(whole, inner, feed)
     except StageError as error:
         return f"not proven: {error.message}"
-    found = outputs_of(part, {name: values[renamed.get(name, name)] for name in asked})
-    wanted = {name: values[renamed.get(name, name)] for name in made}
-    results = compare_sets(wanted, found, BUDGET_DB)
-    if failed := [result for result in results if not result.passed and result.reason != "nothing compared"]:
-        raise BudgetMissedError(f"{part.name} computes something else than {whole.name}: {failed[0]}")
+    with removed_on_failure(part):
+        found = outputs_of(part, {name: values[renamed.get(name, name)] for name in asked})
+        results = compare_sets({name: values[renamed.get(name, name)] for name in made}, found, BUDGET_DB)
+        if failed := [result for result in results if not result.passed and result.reason != "nothing compared"]:
+            raise BudgetMissedError(f"{part.name} computes something else than {whole.name}: {failed[0]}")
     levels = [result.psnr_db for result in results if result.psnr_db is not None]
     return f"equal in ONNX Runtime, {min(levels):.1f} dB or better" if levels else "equal in ONNX Runtime, exact"
+
+
+@contextmanager
+def removed_on_failure(out: Path) -> Iterator[None]:
+    """Take a written file away again where its proof fails: nobody shall find it and take it for good."""
+    try:
+        yield
+    except StageError:
+        out.unlink()
+        raise
 
 
 def operators_of(graph: onnx.GraphProto) -> dict[str, int]:

@@ -17,7 +17,7 @@ import numpy as np
 from converters.divergence import values_of
 from converters.probe_inputs import random_inputs
 from converters.prove import outputs_of
-from converters.surgery.files import forget_inner_shapes, read_whole, summary, write_whole
+from converters.surgery.files import forget_inner_shapes, read_whole, removed_on_failure, summary, write_whole
 from weights_bridge.compare import Array, compare
 from weights_bridge.errors import BudgetMissedError, StageError, unknown_name
 
@@ -62,11 +62,8 @@ def hoist_state(path: Path, out: Path, time: str) -> dict[str, Any]:
                 dim.dim_value = 1
     forget_inner_shapes(model.graph)
     write_whole(model, out, path)
-    try:
+    with removed_on_failure(out):
         level = _climbed(out, feed, axes, wanted, shorter, states)
-    except StageError:
-        out.unlink()
-        raise
     proof = f"{STEPS} steps equal the whole, " + ("exact" if level is None else f"{level:.1f} dB or better")
     told = {name: {"output": output, "sizes": shape, "starts": 0} for name, (output, shape) in states.items()}
     return summary(out, before, model.graph, proof, states=told)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from converters import onnx_file
 from converters.scan.graphs import nodes_within
-from converters.scan.report import one_line
 from converters.surgery.files import operators_of
+from weights_bridge.errors import one_line
 
 if TYPE_CHECKING:
     import onnx
@@ -85,12 +85,10 @@ def text_of(facts: dict[str, Any]) -> str:
         f"{facts['nodes']} nodes{bodies}{functions}; {held['count']} weights, {held['bytes'] / 1e6:.1f} MB{outside}",
     ]
     for side in ("inputs", "outputs"):
-        lines += [
-            f"{side[:-1]:<7} {one_line(row['name'])}  {row['type']} {_shape(row['shape'])}" for row in facts[side]
-        ]
+        lines += [f"{side[:-1]:<7} {row['name']}  {row['type']} {_shape(row['shape'])}" for row in facts[side]]
     lines.append("operators: " + ", ".join(f"{op} {count}" for op, count in facts["operators"].items()))
-    lines += [f"weight  {one_line(row['name'])}  {row['type']} {_shape(row['shape'])}" for row in held["largest"]]
-    return "\n".join(lines)
+    lines += [f"weight  {row['name']}  {row['type']} {_shape(row['shape'])}" for row in held["largest"]]
+    return "\n".join(map(one_line, lines))
 
 
 def _shape(shape: list[Any] | None) -> str:

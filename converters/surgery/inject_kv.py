@@ -17,7 +17,7 @@ from converters.divergence import values_of
 from converters.families.causal_lm import MASKED, SCHEMA
 from converters.surgery.attention import Attention, Mask, attentions
 from converters.surgery.decoder import Seen, feed_of, masks_seen, named_input, named_output, vocabulary_of
-from converters.surgery.files import read_whole, summary, write_whole
+from converters.surgery.files import read_whole, removed_on_failure, summary, write_whole
 from converters.surgery.kv_ladder import climb
 from converters.surgery.parts import exported
 from weights_bridge.compare import Array
@@ -66,11 +66,8 @@ def inject_kv(
     made = exported(graph, model)
     contract = _contract(made, found, masks, sizes, vocabulary)
     write_whole(made, out, path)
-    try:
+    with removed_on_failure(out):
         ladder = climb(path, out, feed, {"ids": ids, "logits": logits}, contract)
-    except StageError:
-        out.unlink()
-        raise
     write_json(out.with_suffix(".contract.json"), contract)
     worst = min((row["psnr_db"] for row in ladder if row["psnr_db"] is not None), default=None)
     proof = f"ladder of {len(ladder)}: " + ("exact" if worst is None else f"{worst:.1f} dB or better")

@@ -17,6 +17,7 @@ from converters.surgery.files import (
     tensors_of,
     write_whole,
 )
+from converters.wire import KEPT_BYTES
 from weights_bridge.compare import Array
 from weights_bridge.errors import StageError, unknown_name
 
@@ -149,7 +150,7 @@ def _folded(model: onnx.ModelProto) -> onnx.ModelProto:
     import onnxscript.optimizer
 
     held = onnx_ir.from_proto(model)
-    onnxscript.optimizer.fold_constants(held, onnx_shape_inference=True, output_size_limit=onnx_file.KEPT_BYTES)
+    onnxscript.optimizer.fold_constants(held, onnx_shape_inference=True, output_size_limit=KEPT_BYTES)
     onnxscript.optimizer.remove_unused_nodes(held)
     made = onnx_ir.to_proto(held)
     forget_inner_shapes(made.graph)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from converters import onnx_file
+from converters.scan.graphs import names_read
 from converters.surgery.files import proof_of_part, read_whole, require_tensors, summary, write_whole
 from weights_bridge.compare import Array
 from weights_bridge.errors import StageError
@@ -159,7 +160,7 @@ def _frontier(model: onnx.ModelProto, path: Path, before: Sequence[str]) -> list
     lost = {name for node in behind for name in node.output}
     fixed = _fixed(graph)
     stay = [value.name for value in graph.output if value.name not in lost]
-    read = [name for node in behind for name in node.input if name and name not in lost | fixed]
+    read = [name for node in behind for name in names_read(node) if name not in lost | fixed]
     inputs = {value.name for value in graph.input}
     ends = list(dict.fromkeys([*stay, *(name for name in read if name not in inputs)]))
     if not ends:
@@ -171,7 +172,7 @@ def _behind(graph: onnx.GraphProto, first: Iterable[onnx.NodeProto]) -> list[onn
     lost = {name for node in first for name in node.output}
     behind = []
     for node in graph.node:  # in running order
-        if lost & ({*node.input, *node.output} - {""}):
+        if lost & {*names_read(node), *filter(None, node.output)}:
             behind.append(node)
             lost |= set(node.output)
     return behind
@@ -181,6 +182,6 @@ def _fixed(graph: onnx.GraphProto) -> set[str]:
     """Return the tensors that depend on no input."""
     fixed = {tensor.name for tensor in graph.initializer}
     for node in graph.node:
-        if set(filter(None, node.input)) <= fixed:
+        if set(names_read(node)) <= fixed:
             fixed |= set(node.output)
     return fixed

@@ -10,8 +10,9 @@ import numpy as np
 
 from converters.facts import Facts
 from converters.finding import SEVERITIES, Finding
-from converters.onnx_file import RAW_DATA, Skeleton
+from converters.onnx_file import Skeleton
 from converters.scan import skeleton_findings
+from converters.wire import RAW_DATA
 from parity.emulator.importer import Imported, import_model
 from parity.emulator.prediction import Deviation, Throws, Unknown
 from parity.emulator.running import Runner

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from converters.facts import Facts
-from converters.finding import Finding
+from converters.finding import IMPORTED_ALL_THE_SAME, Finding
 from parity.emulator.node import origin
 from parity.emulator.prediction import Deviation
 
@@ -16,10 +16,6 @@ if TYPE_CHECKING:
 UNKNOWN = {  # errors that say that results cannot be predicted, not that the import fails
     "OPSET.WINDOW",
     "SUBGRAPH.IGNORED",
-}
-IMPORTED_ALL_THE_SAME = {
-    "EXTERNAL.SHORT",  # what is missing is read as zeros
-    "GRAPH.OUTPUT",  # an output that nothing makes is dropped with a warning
 }
 DECIDED_BY_NUMBERS = {  # the form of the operator tells whether they happened
     "TOPK.SMALLEST_NEGATIVE",

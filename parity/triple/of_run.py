@@ -19,7 +19,7 @@ from parity.triple.rows import EdgeName, Triple
 from parity.triple.words import closing, markdown, step_line
 from parity.verify import integrity
 from weights_bridge.compare import Array, GateResult
-from weights_bridge.errors import BudgetMissedError, StageError
+from weights_bridge.errors import BudgetMissedError, StageError, about
 from weights_bridge.files import read_json, read_object, write_json, write_text
 from weights_bridge.run_folder import RunFolder
 
@@ -121,7 +121,8 @@ def triple_of_file(onnx: Path, fixture: Path, options: Options, say: Say, out: P
     if not onnx.is_file():
         raise StageError(f"{onnx}: no such file", hint="give an .onnx file")
     asked = Asked(onnx, {fixture.stem: fixture}, options.edges, sentis, _measured(options, onnx, sentis))
-    triple = _measure(asked, Context(onnx), contract.get("architecture", "default"), options, say)
+    with about(onnx):
+        triple = _measure(asked, Context(onnx), contract.get("architecture", "default"), options, say)
     if out is not None:
         write_triple(triple, out, f"{onnx.name}: triple parity")
     return triple

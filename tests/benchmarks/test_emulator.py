@@ -8,8 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
+from bad_files import MADE, NO_MODEL
 from exports import Exported
+from helpers import call
 
 from benchmarks import emulator
 from benchmarks.asked import Asked
@@ -58,3 +61,23 @@ def test_a_run_without_a_graph_is_told(tmp_path: Path):
     (tmp_path / "onnx").mkdir()
     with pytest.raises(StageError, match="no exported graph"):
         emulator.measure_run(RunFolder(tmp_path), Asked())
+
+
+@pytest.mark.parametrize("name", [*NO_MODEL, "cyclic", "enormous_dims", "names_of_weights_and_outputs"])
+def test_a_damaged_graph_is_told_by_its_name_before_a_process_is_started(run: RunFolder, name: str):
+    graph = run.path("onnx", "base.onnx")
+    graph.unlink()
+    MADE[name](graph)
+    (run.root / "manifest.json").write_text("{}", encoding="utf-8")
+    answer = call("bench", "emulator", run.root)
+    assert answer.exit_code == 1 and isinstance(answer.exception, SystemExit), answer.output
+    said = answer.stderr.strip().split("\n")[-2:]
+    assert said[0].startswith(f"error: {graph if graph.is_file() else run.root}: ") and said[1].startswith("  hint: ")
+
+
+def test_a_graph_that_does_not_run_is_told_by_its_name(run: RunFolder):
+    model = onnx.load(str(run.path("onnx", "base.onnx")))
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 7
+    run.path("onnx", "base.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(StageError, match=r"base\.onnx: ONNX Runtime cannot run it"):
+        emulator.measure_run(run, Asked(runs=1))

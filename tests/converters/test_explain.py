@@ -92,3 +92,43 @@ def test_of_a_graph_that_is_not_sound_no_layers_are_predicted(tmp_path, body, wh
     path.write_bytes(graph(body).SerializeToString())
     prediction = explain(path).prediction
     assert not prediction.layers and any(why in told for told in prediction.not_predicted)
+
+
+def outside(folder, location: str, count: int = 3) -> onnx.ModelProto:
+    model = graph("y = Relu(x)")
+    for index in range(count):
+        tensor = model.graph.initializer.add(name=f"w{index}", data_type=1, dims=[4], data_location=1)
+        for key, value in (("location", location), ("offset", str(16 * index)), ("length", "16")):
+            tensor.external_data.add(key=key, value=value)
+    return model
+
+
+def test_weights_that_stop_the_import_leave_nothing_to_predict(tmp_path):
+    path = tmp_path / "m.onnx"
+    (tmp_path / "w.bin").write_bytes(bytes(48))
+    path.write_bytes(outside(tmp_path, "w.bin").SerializeToString())
+    assert call(path).exit_code == 0 and explain(path).prediction.layers == {"Relu": 1}
+    (tmp_path / "w.bin").write_bytes(bytes(40))  # what is missing is read as zeros
+    assert explain(path).prediction.layers == {"Relu": 1}
+    path.write_bytes(outside(tmp_path, "gone.bin").SerializeToString())
+    (why,) = explain(path).prediction.not_predicted
+    assert why.startswith("'w0' and 2 more: 'gone.bin': its side file is not there: the import throws")
+    assert call(path).exit_code == 3 and explain(path).as_json()["layers"] == {}
+    model = graph("y = Add(x, w)")
+    model.graph.initializer.add(name="w", data_type=1, dims=[3], raw_data=bytes(8))
+    path.write_bytes(model.SerializeToString())
+    assert "the bytes do not fit the shape" in explain(path).prediction.not_predicted[0]
+
+
+def test_a_circle_is_told_with_the_name_of_its_file(tmp_path):
+    path = tmp_path / "round.onnx"
+    path.write_bytes(graph("a = Add(x, b) b = Relu(a) y = Neg(b)").SerializeToString())
+    answer = call(path)
+    assert answer.exit_code == 3 and "a cycle aborts the import" in answer.stdout and "round.onnx" in answer.stdout
+
+
+def test_many_reasons_are_counted(tmp_path):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(graph(" ".join(f"y{at} = Mystery{at}(x)" for at in range(15))).SerializeToString())
+    shown = [line for line in call(path).stdout.splitlines() if line.startswith("not predicted: ")]
+    assert len(shown) == 11 and shown[-1] == "not predicted: 5 reasons more"

@@ -14,6 +14,7 @@ from converters.facts import facts
 from converters.fix import fix_model
 from converters.passes import PASSES
 from converters.passes.page import page
+from converters.prove import outputs_of
 from converters.scan import scan
 from weights_bridge.errors import BudgetMissedError, StageError
 from weights_bridge.files import sha256_of
@@ -241,6 +242,62 @@ def test_what_cannot_be_bound_is_refused(source, tmp_path):
         fix_model(source(RATES), tmp_path / "out.onnx", bind={"rs": "1"})
     with pytest.raises(StageError, match="--bind sr=fast: wanted one int64 number"):
         fix_model(source(RATES), tmp_path / "out.onnx", bind={"sr": "fast"})
+    with pytest.raises(StageError, match="wanted one int64 number"):
+        fix_model(source(RATES), tmp_path / "out.onnx", bind={"sr": "9" * 30})
+    with pytest.raises(StageError, match=r"--bind x=1,2,3: 3 numbers for a shape of \[2, 8\]"):
+        fix_model(source(RATES), tmp_path / "out.onnx", bind={"x": "1,2,3"})
+    texts = RATES.replace("int64 sr)", "int64 sr, string[2] names, seq(float[2]) list)")
+    for name in ("names", "list"):
+        with pytest.raises(StageError, match=f"--bind {name}=1: the input is no tensor of numbers"):
+            fix_model(source(texts), tmp_path / "out.onnx", bind={name: "1"})
+    enormous = source(
+        RATES, lambda model: setattr(model.graph.input[0].type.tensor_type.shape.dim[0], "dim_value", 2**62)
+    )
+    with pytest.raises(StageError, match="--bind x=1: 1 number for a shape of"):
+        fix_model(enormous, tmp_path / "out.onnx", bind={"x": "1"})
+
+
+RESIZED = """
+<ir_version: 10, opset_import: ["" : 18]>
+g (float[1, 1, 4, 4] x, float["n"] scales) => (float[1, 1, "h", "w"] y) { y = Resize<mode = "cubic">(x, , scales) }
+"""
+
+
+def test_a_bound_input_may_hold_several_numbers(source, tmp_path):
+    left = fix_model(source(RESIZED), tmp_path / "left.onnx")
+    assert [one["id"] for one in left["findings"]["after"]] == ["RESIZE.CUBIC"]
+    report = fix_model(source(RESIZED), tmp_path / "out.onnx", bind={"scales": "1,1,2,0.5"})
+    assert report["findings"]["after"] == [] and "resize" in proofs(report)
+    (found,) = outputs_of(tmp_path / "out.onnx", {"x": np.ones((1, 1, 4, 4), np.float32)}).values()
+    assert found.shape == (1, 1, 8, 2)
+
+
+def beside(folder: Path) -> Path:
+    """Write a model with a Sum of one input, whose weight lies in a side file behind four bytes."""
+    folder.mkdir()
+    text = SLICE.replace(
+        "y = Slice(x, starts, ends, axes)", "p = Slice(x, starts, ends, axes) q = Sum(p) y = Mul(q, w)"
+    )
+    model = onnx.parser.parse_model(text)
+    tensor = model.graph.initializer.add(name="w", data_type=1, dims=[1], data_location=1)
+    for key, value in (("location", "w.bin"), ("offset", "4"), ("length", "4")):
+        tensor.external_data.add(key=key, value=value)
+    (folder / "w.bin").write_bytes(np.float32([1, 3]).tobytes())
+    (folder / "in.onnx").write_bytes(model.SerializeToString())
+    return folder / "in.onnx"
+
+
+def test_a_result_that_would_lack_its_weights_is_not_written(tmp_path):
+    path = beside(tmp_path / "models")
+    with pytest.raises(StageError, match=r"w: its file 'w.bin' is not there") as caught:
+        fix_model(path, tmp_path / "out" / "out.onnx", "sum_single")
+    assert "without --only" in caught.value.hint and not list((tmp_path / "out").iterdir())
+    assert changed(fix_model(path, path.with_name("out.onnx"), "sum_single")) == {"sum_single": 1}
+    assert changed(fix_model(path, tmp_path / "out" / "out.onnx"))["inline_weights"] == 1
+    (path.parent / "w.bin").write_bytes(bytes(6))
+    with pytest.raises(StageError, match=r"w: w.bin ends before byte 8") as caught:
+        fix_model(path, path.with_name("short.onnx"))
+    assert caught.value.hint.startswith("put every side file") and not path.with_name("short.onnx").exists()
 
 
 def test_what_changes_by_design_says_by_how_much(source, tmp_path):

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from converters.scan.predicates import Answer, Found, check, whole
+from converters.scan.answers import Answer, Found, check, whole
 from converters.scan.view import Place
 
 HALF_PIXEL, ASYMMETRIC = "half_pixel", "asymmetric"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from converters.scan.predicates import Answer, Found, check, whole
+from converters.scan.answers import Answer, Found, check, whole
 from converters.scan.view import Place
 
 HIGHEST_RANK = 8

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from converters.onnx_file import type_name
+from converters.scan.answers import BOOL, TRUTHS, Answer, Found, carried_from, check
 from converters.scan.intervals import RANGES, interval
-from converters.scan.predicates import BOOL, TRUTHS, Answer, Found, carried_from, check
 from converters.scan.view import Place
 
 BITS = {"BOOL": 1, "UINT8": 8, "INT8": 8, "UINT16": 16, "INT16": 16}

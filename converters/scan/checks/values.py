@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from converters.scan.predicates import Answer, Found, check, whole
+from converters.scan.answers import Answer, Found, check, whole
 from converters.scan.view import Place
 
 EXACT_FLOATS = 2**24  # the first whole number behind which float32 leaves gaps

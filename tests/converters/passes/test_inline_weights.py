@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import onnx.parser
@@ -60,3 +62,32 @@ def test_a_side_file_that_is_too_short_inlines_nothing(tmp_path):
 def test_a_model_without_side_files_is_left_alone(tmp_path):
     model = onnx.parser.parse_model(TEXT)
     assert PASS.run(model, Context(tmp_path)).changed == 0
+
+
+@pytest.mark.parametrize("offset", ["-4", "--4", "²", "9" * 5000, "junk"])
+def test_an_offset_that_is_no_place_in_a_file_is_told(tmp_path, offset):
+    model = stored(tmp_path, (0, 1))
+    model.graph.initializer[1].external_data[1].value = offset
+    outcome = PASS.run(model, Context(tmp_path))
+    shown = offset if offset == "-4" else repr(offset[:30])
+    assert outcome.changed == 0 and outcome.left == {"w1": f"its offset is {shown}, wanted a place in 'w.bin'"}
+
+
+@pytest.mark.parametrize("location", ["n" * 5000, "..\\w.bin", "C:\\w.bin", "a\0b", "."])
+def test_names_that_are_no_file_beside_the_model_are_told(tmp_path, location):
+    model = stored(tmp_path, (0, 1), location)
+    outcome = PASS.run(model, Context(tmp_path))
+    assert outcome.changed == 0 and set(outcome.left) == {"w0", "w1"}
+
+
+def test_a_model_and_its_side_file_that_are_links_into_one_cache_are_read(tmp_path):
+    """As huggingface_hub lays out a download."""
+    blobs, folder = tmp_path / "blobs", tmp_path / "snapshots" / "1"
+    for one in (blobs, folder):
+        one.mkdir(parents=True)
+    stored(blobs, (1, 0))
+    for name, blob in (("m.onnx", "1"), ("w.bin", "2")):
+        (blobs / name).rename(blobs / blob)
+        (folder / name).symlink_to(Path("..", "..", "blobs", blob))
+    report = fix_model(folder / "m.onnx", tmp_path / "out.onnx")
+    assert report["passes"][0]["changed"] == 2 and report["findings"]["after"] == []

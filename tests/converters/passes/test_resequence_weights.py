@@ -61,13 +61,13 @@ def test_it_must_not_fire_on_weights_that_fit(stored, tmp_path, monkeypatch):
 
 
 def test_nothing_is_left_behind_when_a_later_pass_fails(stored, tmp_path, monkeypatch):
-    from converters import fix
+    from converters import fix, mending
 
     def broken(*_):
         raise RuntimeError("later")
 
     monkeypatch.setattr(fix, "scan", lambda path, sentis: [])
-    monkeypatch.setattr(fix, "measured", broken)
+    monkeypatch.setattr(mending, "measured", broken)
     with pytest.raises(RuntimeError):
         fix_model(stored, tmp_path / "out" / "m.onnx")
     assert not list((tmp_path / "out").iterdir())

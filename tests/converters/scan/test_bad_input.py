@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import fuzz_scan
 import numpy as np
 import onnx
 import pytest
@@ -13,9 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 from scan_cases import CASES, graph
 
 from converters.finding import Finding
-from converters.onnx_file import field_prefix
 from converters.scan import scan
 from converters.scan.report import text_of
+from converters.wire import field_prefix
 from weights_bridge.errors import StageError
 
 RICH = 'b = MaxPool<kernel_shape=[2,2], ceil_mode=1>(x) c = Resize<mode="cubic">(b, , s) y = Einsum<equation="abcd">(c)'
@@ -186,3 +187,22 @@ def test_inputs_that_onnx_inference_dies_of_give_findings(tmp_path):
     path = tmp_path / "m.onnx"
     path.write_bytes(helper.make_model(graph).SerializeToString())
     assert any(finding.blocking for finding in scan(path))
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_damaged_models_of_the_onnx_package_end_in_findings_or_one_line(tmp_path, part):
+    """Seeds of tests/fuzz_scan.py; by hand it goes on for as long as one likes."""
+    files = fuzz_scan.seeds()
+    for seed in range(part * 15, part * 15 + 15):
+        path = tmp_path / f"{seed}.onnx"
+        path.write_bytes(fuzz_scan.damaged(seed, files))
+        with fuzz_scan.at_most(fuzz_scan.SECONDS):
+            fuzz_scan.looked_at(path)
+
+
+def test_an_opset_below_zero_is_looked_at(tmp_path):
+    """Found by tests/fuzz_scan.py: explain asked for the inputs that an operator has had since an opset."""
+    model = graph("y = Relu(x)")
+    model.opset_import[0].version = -1
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    fuzz_scan.looked_at(tmp_path / "m.onnx")

@@ -28,8 +28,8 @@ def entry(name: str, location: str = "w.bin", offset: object = 0, length: object
 
 
 def scanned_with(tmp_path: Path, *tensors: TensorProto, size: int | None = None, sentis: str = "2.6") -> list[Finding]:
-    end = max([int(e.value) + 16 for t in tensors for e in t.external_data if e.key == "offset" and e.value.isdigit()])
-    (tmp_path / "w.bin").write_bytes(bytes(end if size is None else size))
+    offsets = [e.value for t in tensors for e in t.external_data if e.key == "offset" and e.value.isdigit()]
+    (tmp_path / "w.bin").write_bytes(bytes(max(map(int, offsets)) + 16 if size is None else size))
     model = graph("y = Relu(x)")
     model.graph.initializer.extend(tensors)
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
@@ -72,6 +72,25 @@ def test_offsets_must_be_the_running_sum_of_lengths(tmp_path, offsets, wanted, s
 )
 def test_side_files_that_do_not_fit_or_lie_elsewhere_are_found(tmp_path, tensors, size, wanted):
     assert ids(scanned_with(tmp_path, *tensors, size=size)) == wanted
+
+
+@pytest.mark.parametrize(
+    "offset, length, said",
+    [
+        (-4, 16, ["offset -4 in 'w.bin'"]),
+        ("junk", 16, ["offset 'junk' in 'w.bin'"]),
+        ("--4", 16, ["offset '--4' in 'w.bin'"]),
+        ("9" * 5000, 16, [f"offset '{'9' * 30}' in 'w.bin'"]),
+        (0, "many", ["length 'many', its shape wants 16"]),
+        (0, -16, ["length -16, its shape wants 16"]),
+        (0, None, ["length absent, its shape wants 16"]),
+    ],
+)
+def test_numbers_of_a_side_file_are_told_as_they_are_written(tmp_path, offset, length, said):
+    found = scanned_with(tmp_path, entry("a", offset=offset, length=length), size=16)
+    wrong = [finding for finding in found if finding.blocking]
+    assert [text in finding.what for text, finding in zip(said, wrong, strict=True)] == [True]
+    assert "EXTERNAL.UNUSED" not in ids(found)  # all 16 bytes are named
 
 
 def test_a_link_out_of_the_folder_is_refused_and_two_links_into_one_folder_are_not(tmp_path):

@@ -91,7 +91,7 @@ def test_a_wide_integer_blocks_only_where_something_computes_with_it(scanned, bo
 
 
 def test_integers_that_were_not_read_are_a_note(scanned, monkeypatch):
-    monkeypatch.setattr("converters.onnx_file.KEPT_INT64_BYTES", 4096)
+    monkeypatch.setattr("converters.wire.KEPT_INT64_BYTES", 4096)
     model = with_tensor(numpy_helper.from_array(np.full(1000, 2**40), "w"))
     assert scanned(model) == [] and ids(scanned(model, notes=True)) == ["INT64.UNREAD"]
 
@@ -145,6 +145,11 @@ def test_sizes_of_inputs(scanned):
 )
 def test_how_the_nodes_hang_together(scanned, body, wanted):
     assert ids(scanned(graph(body))) == wanted
+
+
+def test_two_inputs_of_one_name_are_found(scanned):
+    (found,) = scanned(graph("y = Relu(x)", "float[2,8] x, float[2,8] x"))
+    assert (found.id, found.node) == ("GRAPH.DUPLICATE", "x") and found.what.startswith("2 inputs of one name")
 
 
 def test_nodes_are_sorted_through_bodies_and_stay_in_the_files_order_where_they_can():

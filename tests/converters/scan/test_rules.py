@@ -10,7 +10,8 @@ from scan_cases import CASES, Case
 from converters.facts import facts
 from converters.finding import TAXONOMY
 from converters.scan import rules_page
-from converters.scan.predicates import CHECKS, PREDICATES
+from converters.scan.answers import CHECKS
+from converters.scan.predicates import PREDICATES
 
 READ = Path(__file__).parent / "goldens" / "sentis_2.4_rules.txt"
 PAGE = Path(__file__).parents[3] / "docs" / "sentis-rules.md"

@@ -66,6 +66,7 @@ def test_a_part_that_computes_something_else_is_told(saved, tmp_path, monkeypatc
     whole = saved(CHAIN, init=W, output="float[2,8] y")
     with pytest.raises(BudgetMissedError, match="computes something else"):
         extract(whole, tmp_path / "part.onnx", ["b"], ["c"])
+    assert not (tmp_path / "part.onnx").exists()
 
 
 DETECTOR = """r = Reshape(x, shape) boxes = Sigmoid(r) scores = Softmax<axis=1>(z)
@@ -99,3 +100,15 @@ def test_where_there_is_nothing_to_cut_the_operators_are_named(saved, tmp_path):
         cut(whole, tmp_path / "bare.onnx")
     with pytest.raises(StageError, match="nothing is left in front of Mul"):
         cut(whole, tmp_path / "bare.onnx", ["Mul"])
+
+
+def test_what_goes_is_found_through_bodies_that_read_it(saved, run, tmp_path):
+    """The operator stands in front of an If whose branch reads it, and nothing else names it."""
+    text = """a = Neg(x) big, at = TopK(a, k) m = ReduceMax<keepdims=0>(x) c = Cast<to=9>(m)
+      y = If(c) <
+        then_branch = p () => (float[2,3] t) { t = Neg(big) }, else_branch = q () => (float[2,3] e) { e = Abs(big) }
+      >"""
+    whole = saved(text, init="int64[1] k = {3}", output="float[2,3] y", opset=18)
+    report = cut(whole, tmp_path / "bare.onnx", ["TopK"])
+    assert report["cut"] == {"TopK": 1, "If": 1} and set(report["outputs"]) == {"a", "c"}
+    np.testing.assert_array_equal(run(tmp_path / "bare.onnx", x=X)["a"], -X)
