@@ -1,11 +1,14 @@
-"""Licence and links from the front matter of a model's README.md."""
+"""Licence and links of a model: from the front matter of its README.md, and the texts that lie beside it."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 CARD = "README.md"
+TEXTS = re.compile(r"licen[cs]e|copying|notice|terms|use_policy", re.IGNORECASE)  # names of files that bind
 
 
 def card_facts(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
@@ -20,8 +23,21 @@ def card_facts(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
     links += [link for link in _as_list(card.get("license_link")) if link.startswith("http")]
     origin = fault or (f"{CARD}: license" if licence else f"{CARD}: no license in its front matter")
     front = fault or f"{CARD}: front matter"
-    facts = {"licence": licence, "links": links, "base_models": bases}
+    facts = {"licence": licence, "licence_files": licence_files(folder), "links": links, "base_models": bases}
     return facts, {"licence": origin, "links": front, "base_models": front}
+
+
+def licence_files(folder: Path) -> list[str]:
+    """Return the names of the texts in a model's directory that look like a licence, terms or a notice."""
+    return sorted(path.name for path in folder.iterdir() if path.is_file() and TEXTS.search(path.stem))
+
+
+def licence_in_words(recipe: Mapping[str, Any]) -> str:
+    """Return a recipe's licence as one reads it: its name, or which files to read where none is named."""
+    if recipe.get("licence"):
+        return str(recipe["licence"])
+    texts = recipe.get("licence_files")  # recipes of older versions have none
+    return f"not named; it is in {', '.join(texts)}" if texts else "not stated in the model's files"
 
 
 def front_matter(path: Path) -> tuple[dict[str, Any], str]:

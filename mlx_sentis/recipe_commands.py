@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from mlx_sentis.model_card import licence_in_words
 from weights_bridge.console import Output, command
 
 
@@ -46,7 +47,7 @@ def as_text(recipe: dict[str, Any]) -> str:
         ("stop ids", stops, sources["stop_ids"]),
         ("begin id", _or_none(recipe["bos_id"]), sources.get("bos_id", "")),
         ("padding", padding, sources["padding"]),
-        ("licence", recipe["licence"] or "unknown", sources["licence"]),
+        ("licence", licence_in_words(recipe), sources["licence"]),
         *(("link", link, sources["links"]) for link in recipe["links"]),
         ("preprocessing", _preprocessing(recipe["preprocessing"]), sources["preprocessing"]),
         ("vendor", _vendor(recipe["hyperparameters"]), sources["hyperparameters"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mlx_sentis.model_card import licence_in_words
 from parity.a0_tables import column_heading, column_rows, precision_line, worst_columns, worst_of
 from parity.eval_words import axis_line, verdict_word, words_of
 from parity.plots import plot_error_by_layer, plot_loss
@@ -77,6 +78,7 @@ def _summary(
         "model": recipe.get("model", {}).get("name"),
         "architecture": recipe.get("architecture"),
         "licence": recipe.get("licence"),
+        "licence_in_words": licence_in_words(recipe),
         "gates": found,
         "edge_b": worst_rows(triple),
         "a0_columns": _columns(gates["a0"]),
@@ -245,8 +247,7 @@ def markdown(report: Mapping[str, Any]) -> str:
     for name, entry in report["stages"].items():
         lines.append(_line((name, f"{entry['seconds']:.1f}", f"{entry['peak_memory_gib']:.2f}")))
     lines += ["", "## Made with", "", *(f"- {name} {version}" for name, version in report["versions"].items())]
-    licence = report["licence"] if isinstance(report["licence"], str) else (report["licence"] or {}).get("name")
-    lines += ["", "## Licence of the model", "", licence or "not stated in the model's files"]
+    lines += ["", "## Licence of the model", "", report["licence_in_words"]]
     lines += ["", "Shares are followed by their 95 % Wilson interval; verdicts are exact McNemar tests at p < 0.05."]
     return "\n".join(lines) + "\n"
 

@@ -23,6 +23,7 @@ SAID_AXES = ("function_selection", "whole_call", "out_of_scope_rejection", "form
 def recipe(run: RunFolder, settings: Settings, say: Say, bar: bool = False) -> None:
     """Read the model's own facts, and look whether the data can be read."""
     from mlx_sentis.catalogue import resolve_model
+    from mlx_sentis.model_card import licence_in_words
     from mlx_sentis.prepare.run import look_at_data
     from mlx_sentis.recipe import make_recipe
     from mlx_sentis.training.adapters import require_targets
@@ -42,7 +43,7 @@ def recipe(run: RunFolder, settings: Settings, say: Say, bar: bool = False) -> N
         require_batch(rows["train"], settings.train)
         write_json(run.path("recipe.json"), found)
         stage.wrote(run.path("recipe.json"))
-    say(f"{found['architecture']}, {found['constants']['layers']} layers, licence {found['licence']}")
+    say(f"{found['architecture']}, {found['constants']['layers']} layers; licence: {licence_in_words(found)}")
 
 
 def scan(run: RunFolder, settings: Settings, say: Say) -> None:

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from mlx_sentis import cases
 from mlx_sentis.demo.toy import CHATML, GEMMA, MODEL_TYPES, write_toy_model
+from mlx_sentis.model_card import licence_in_words
 from mlx_sentis.recipe import common_ending, make_recipe
 from mlx_sentis.recipe_commands import as_text
 from mlx_sentis.recipe_commands import recipe as recipe_command
@@ -164,6 +165,18 @@ def test_without_a_pad_token_the_first_stop_id_pads(toy: Path) -> None:
     found = make_recipe(toy)
     assert (found["pad_id"], found["padding"]) == (None, {"value": 2, "side": "left"})
     assert found["sources"]["padding"].startswith("no pad token")
+
+
+def test_a_licence_that_no_card_names_is_told_by_the_files_to_read(toy: Path) -> None:
+    (toy / "README.md").unlink(missing_ok=True)
+    assert licence_in_words(make_recipe(toy)) == "not stated in the model's files"
+    for name in ("GEMMA_TERMS.html", "NOTICE.md", "LICENSE"):
+        (toy / name).write_text("read me")
+    found = make_recipe(toy)
+    assert (found["licence"], found["licence_files"]) == (None, ["GEMMA_TERMS.html", "LICENSE", "NOTICE.md"])
+    assert licence_in_words(found) == "not named; it is in GEMMA_TERMS.html, LICENSE, NOTICE.md"
+    (toy / "README.md").write_text("---\nlicense: gemma\n---\n")
+    assert licence_in_words(make_recipe(toy)) == "gemma"
 
 
 @pytest.mark.parametrize(
