@@ -74,12 +74,13 @@ def predict(model: onnx.ModelProto, sentis: str = "2.6") -> Prediction:
         prediction.not_predicted.append(f"the facts of {sentis} hold no {', '.join(missing)}")
         return prediction
     unsound = [one for one in graph_findings(View(model.graph), known) if one.id in UNSOUND]
-    prediction.not_predicted += [f"{one.node!r}: {one.what}" for one in unsound]
+    told = [f"{one.node!r}: {one.what}" for one in unsound]
     if any(one.id == "GRAPH.CYCLE" for one in unsound):  # there is no order to import in
+        prediction.not_predicted = told
         return prediction
     graph, unknown = imported(model, known)
     prediction.imported = graph.counts()
-    prediction.not_predicted += [f"{one}, the import stops" for one in unknown]
+    prediction.not_predicted = [f"{one}, the import stops" for one in unknown] + told
     if prediction.not_predicted:  # an importer error: the optimiser never runs
         return prediction
     optimise(graph, known)
