@@ -16,7 +16,7 @@ def contract_beside(onnx: Path) -> dict[str, Any]:
     Raises:
         StageError: it cannot be read as JSON.
     """
-    path = onnx.with_name("contract.json")
+    path = onnx.parent / "contract.json"
     found = read_json(path) if path.is_file() else None
     if not isinstance(found, dict) or not str(found.get("schema")).startswith(SCHEMA):
         return {}

@@ -15,6 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from parity.fixtures import Fixture, choose_fixtures, greedy_prompts, read_fixture, write_fixtures
 from parity.greedy import compare_greedy
 from parity.localiser import localise, place_of
@@ -253,6 +255,9 @@ def run_inputs(session: Any, inputs: Mapping[str, Array], name: str) -> dict[str
         return faults
     names = [value.name for value in session.get_outputs()]
     try:
-        return dict(zip(names, session.run(names, dict(inputs)), strict=True))
+        found = dict(zip(names, session.run(names, dict(inputs)), strict=True))
     except Exception as error:  # ONNX Runtime's errors share no base class
         return [GateResult("graph", False, "not run", where=name, detail=str(error).strip().splitlines()[0])]
+    told = "a sequence or a map, of which nothing is compared; Sentis has tensors only"
+    odd = [n for n, value in found.items() if not isinstance(value, np.ndarray)]
+    return [GateResult(n, False, "no tensor", where=n, detail=told) for n in odd] or found

@@ -13,6 +13,7 @@ from parity.quantisation.preview import FULL, Kind
 
 TITLES = {FULL: "fp32", "float16": "Float16", "uint8": "Uint8"}
 MIB = 2**20
+LEAST_DB = 20.0  # an error of a tenth of the peak: less is no cost but a fault, unless the task itself was asked
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,9 @@ def _refused(one: Kind) -> str:
     bad = [result for result in one.errors if not result.passed]
     if bad:
         return f"{bad[0].tensor}: {bad[0].reason} {bad[0].detail}".strip()
+    worst = one.worst
+    if one.task is None and worst is not None and worst.psnr_db is not None and worst.psnr_db < LEAST_DB:
+        return f"{worst.tensor}: {worst.psnr_db:.1f} dB, below {LEAST_DB:g} dB, and the task was not asked"
     if one.regressed:
         return f"the task gets worse: {', '.join(map(words_of, one.regressed))}"
     return ""

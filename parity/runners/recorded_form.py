@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -13,6 +14,7 @@ from weights_bridge.sentis_dump import BACKENDS, DUMP_SCHEMA
 DTYPES = ("float32", "int32")
 MOST_ELEMENTS = 2**31 - 1  # a Sentis tensor ends there
 SHOWN = 60
+VERSION = re.compile(r"\d+(\.\d+){1,3}([-+.][0-9A-Za-z.+-]+)?")  # as packages of Unity are numbered
 
 
 class DumpFault(Exception):  # noqa: N818 - it carries faults for a StageError, nobody else sees it
@@ -41,7 +43,7 @@ def checked_dump(document: Any, folder: Path) -> dict[str, Any]:
         found = document.get("schema") if isinstance(document, dict) else type(document).__name__
         raise DumpFault([f"schema: found {_shown(found)}, wanted {DUMP_SCHEMA!r}"])
     form = _Form(folder.resolve())
-    for key, kind in (("package", _line), ("version", _line), ("unity", _line), ("device", _text)):
+    for key, kind in (("package", _line), ("version", _version), ("unity", _line), ("device", _text)):
         form.field(document, key, "", kind)
     form.field(document, "date", "", _day)
     form.field(document, "models", "", _list)
@@ -163,6 +165,11 @@ def _text(value: Any) -> str:
 def _line(value: Any) -> str:
     """A text that stands in a cell of the table."""
     return _text(value) or ("" if value.isprintable() else "a text of one line")
+
+
+def _version(value: Any) -> str:
+    sound = isinstance(value, str) and VERSION.fullmatch(value)
+    return "" if sound else "a package version such as 2.6.0"
 
 
 def _day(value: Any) -> str:

@@ -80,7 +80,10 @@ def _recording(path: Path, spec: SequenceSpec) -> tuple[dict[str, Array], dict[s
         StageError: it cannot be read, or holds no whole numbers.
     """
     if path.suffix != ".bin":
-        return read_outputs(path)
+        heard, found = read_outputs(path)
+        if others := sorted(heard.keys() - {"signal"}):
+            raise StageError(f"{path}: found in::{others[0]}, wanted in::signal or no inputs", hint="record it again")
+        return heard, found
     if len(spec.outputs) != 1:
         hint = 'write outputs = ["NAME"], or record an npz file'
         raise StageError(f"{spec.path}: outputs: found {len(spec.outputs)}, wanted one for {path.name}", hint=hint)

@@ -66,6 +66,8 @@ def verdict(label: str, wanted: Array, found: Array, spec: SequenceSpec, budget_
 
     if wanted.size == 0 or found.size == 0:
         return failed("nothing compared", "", "no step on one side")
+    if found.ndim == 0:
+        return failed("shape", "step 0", "one number, wanted the steps in front")
     if len(wanted) != len(found):
         detail = f"found {len(found)} steps, wanted {len(wanted)}"
         return failed("length", f"step {min(len(wanted), len(found))}", detail)
@@ -99,7 +101,11 @@ def series(outputs: Mapping[str, Array], reference: Mapping[str, Array]) -> dict
     """Return per output its levels by step, and its values where a step is one number, for reports and pictures."""
     found: dict[str, Any] = {}
     for name, array in outputs.items():
-        if name in reference and np.size(array) == reference[name].size and len(array) == len(reference[name]):
+        if (
+            name in reference
+            and np.size(array) == reference[name].size
+            and np.shape(array)[:1] == reference[name].shape[:1]
+        ):
             levels = step_levels(reference[name], np.asarray(array))[:LISTED]
             shown = [None if level is None or not math.isfinite(level) else round(level, 2) for level in levels]
             found[name] = {"db": shown, "values": values(np.asarray(array))}

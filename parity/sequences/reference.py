@@ -40,6 +40,9 @@ def load_reference(spec: SequenceSpec, outputs: tuple[str, ...]) -> tuple[Array,
         if list(inputs) != ["signal"]:
             named = ", ".join(sorted(inputs))
             raise StageError(f"{spec.reference}: found in::{named}, wanted in::signal", hint="record it with --record")
+        if bare := [name for name, array in found.items() if array.ndim == 0]:
+            what = f"{spec.reference}: out::{bare[0]} is one number, wanted its steps in front"
+            raise StageError(what, hint="record it with --record")
         return inputs["signal"], found
     if spec.signal is None:
         raise StageError(f"{spec.path}: signal.file: missing", hint="a TorchScript reference needs a WAV file")

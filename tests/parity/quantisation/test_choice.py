@@ -70,6 +70,16 @@ def test_not_a_number_is_not_taken() -> None:
     assert chosen(float16=bad)[:2] == ("fp32", False)
 
 
+def test_a_level_that_reads_as_a_fault_is_not_taken_unless_the_task_was_asked() -> None:
+    far = [GateResult("y", True, "within budget", 0.1, 0.1, 19.9)]
+    name, fits, steps = chosen(float16=kind("float16", 50, errors=far, task=None))
+    assert (name, fits) == ("fp32", False)
+    assert "2. Float16: no, y: 19.9 dB, below 20 dB, and the task was not asked" in steps
+    assert chosen(float16=kind("float16", 50, errors=far))[:2] == ("float16", True)
+    just = [GateResult("y", True, "within budget", 0.1, 0.1, 20.0)]
+    assert chosen(float16=kind("float16", 50, errors=just, task=None))[:2] == ("float16", True)
+
+
 def test_untuned_weights_are_told_to_be_tuned_first() -> None:
     assert "these are no tuned weights: tune before you quantise" in chosen(tuned=False, float16=kind("float16", 50))[2]
 

@@ -147,7 +147,12 @@ BAD: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
     ("no version", lambda d: d.pop("version"), "version: missing"),
     ("a day in words", lambda d: d.update(date="yesterday\n| x |"), "date: found"),
     ("a day without dashes", lambda d: d.update(date="20261201"), "a day as YYYY-MM-DD"),
-    ("a version of two lines", lambda d: d.update(version="2.6.0\n2.5.0"), "a text of one line"),
+    ("a version of two lines", lambda d: d.update(version="2.6.0\n2.5.0"), "a package version such as 2.6.0"),
+    (
+        "a version in a table",
+        lambda d: d.update(version="2.6.0|x"),
+        "version: found '2.6.0|x', wanted a package version",
+    ),
     ("models no list", lambda d: d.update(models={}), "models: found {}, wanted a list"),
     ("no models", lambda d: d.update(models=[]), "models: the list is empty"),
     ("a model that is text", lambda d: d.update(models=["m"]), "models[0]: found 'm', wanted an object"),

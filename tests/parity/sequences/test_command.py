@@ -241,6 +241,20 @@ def test_a_recording_of_another_signal_is_told(made: Made, tmp_path: Path) -> No
         assert ("recorded / signal: other signal" in result.stderr) == (code == 3)
 
 
+def test_numbers_without_steps_and_inputs_of_another_name_are_told(made: Made, tmp_path: Path) -> None:
+    words = ("parity", "--model", made.onnx, "--sequence", made.spec)
+    for tensors, code, said in (
+        ({"out::y": np.float32(1)}, 3, "recorded / y: shape at step 0 (one number, wanted the steps in front)"),
+        ({"in::x": made.signal, "out::y": made.reference}, 1, "found in::x, wanted in::signal or no inputs"),
+    ):
+        np.savez(tmp_path / "unity.npz", **tensors)
+        result = call(*words, "--recorded", tmp_path / "unity.npz")
+        assert (result.exit_code, said in result.stderr) == (code, True), result.output
+    np.savez(made.folder / "reference.npz", **{"in::signal": made.signal, "out::y": np.float32(1)})
+    result = call(*words)
+    assert result.exit_code == 1 and "out::y is one number, wanted its steps in front" in result.stderr
+
+
 def test_a_recorded_reference_that_is_not_its_passports_is_refused(made: Made) -> None:
     passport = made.folder / "reference.json"
     right = sha256_of(made.folder / "reference.npz")

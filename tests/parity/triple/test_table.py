@@ -84,6 +84,22 @@ def test_an_output_that_only_one_side_has_fails_by_itself() -> None:
     assert [(r.tensor, r.reason) for r in compare_outputs(both, one, 100)] == [("a", "exact"), ("b", "missing")]
 
 
+def test_an_output_that_is_no_tensor_is_named_at_every_edge(case: Callable[..., Case]) -> None:
+    x = np.ones((2, 4), np.float32)
+    text = """<ir_version: 10, opset_import: ["": 18]>
+    pairs (float[2, 4] x) => (seq(float[2, 4]) y) { y = SequenceConstruct(x) }"""
+    pairs = case(text, {"x": x}, {"y": x})
+    assert {verdict for verdict, _ in rows(pairs.asked(code=3)).values()} == {"FAIL"}
+    told = call("parity", "--model", pairs.model, "--fixture", pairs.fixture, "--edge", "ab").stderr
+    assert "y: no tensor (a sequence or a map" in told
+
+
+def test_a_folder_is_no_graph(linear: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(linear.folder)
+    done = call("parity", "--model", ".", "--fixture", linear.fixture, "--edge", "ab")
+    assert done.exit_code == 1 and "no such file" in done.stderr and "Traceback" not in done.output
+
+
 def test_two_edges_that_just_hold_may_miss_together(linear: Case) -> None:
     found = ort(linear.model, linear.inputs)
     up = {"y": found["y"] * np.float32(1 + 3e-5), "best": found["best"]}
