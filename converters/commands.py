@@ -12,10 +12,13 @@ import click
 from weights_bridge.console import Output, command
 from weights_bridge.errors import BudgetMissedError
 from weights_bridge.run_folder import RunFolder
+from weights_bridge.sentis_version import SENTIS_VERSION
 
 PATH = click.Path(path_type=Path)
 PLACES_SHOWN = 3  # of places of which the same is said; --json has them all
-SENTIS = click.option("--sentis", default="2.6", show_default=True, help="Package version to predict for.")
+SENTIS = click.option(
+    "--sentis", type=SENTIS_VERSION, default="2.6", show_default=True, help="Package version to predict for."
+)
 
 
 @command("swap", examples=("swap runs/npc", "swap runs/npc --ungated"))

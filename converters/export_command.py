@@ -56,6 +56,7 @@ def export(
     """Export a Hugging Face directory to one ONNX file, weights inside."""
     from converters import route
     from converters.export import export_model
+    from converters.facts import facts
     from converters.families.causal_lm import Slots
     from converters.pt2 import refuse_pt2
     from weights_bridge.model_folder import open_model_folder
@@ -64,6 +65,7 @@ def export(
         raise click.UsageError(f"--name {name}: wanted a name that ends in .onnx")
     if slots is None and query != 1:
         raise click.UsageError(f"--query {query} is for --slots: a growing cache takes any number of tokens")
+    facts(sentis)  # an unknown version is told before anything is loaded
     chosen = route.choose(model, path, optimum_python)
     output.story(str(chosen))
     if chosen.path == route.OPTIMUM:

@@ -15,7 +15,8 @@ from importlib import resources
 from typing import Any
 
 from converters.finding import Finding
-from weights_bridge.errors import unknown_name
+from weights_bridge.errors import StageError
+from weights_bridge.sentis_version import minor_version
 
 SEVERITY_OF = {  # what the package does -> how bad that is here
     "import_error": "error",
@@ -120,21 +121,34 @@ class Facts:
 def versions() -> list[str]:
     """Return the versions with a facts file, oldest first."""
     files = resources.files("converters").joinpath("sentis").iterdir()
-    return sorted(file.name.removesuffix(".json") for file in files if file.name.endswith(".json"))
+    names = [file.name.removesuffix(".json") for file in files if file.name.endswith(".json")]
+    return sorted(names, key=lambda name: [int(part) for part in name.split(".")])  # 2.10 is newer than 2.9
 
 
-@functools.cache
+def unknown_version(version: str) -> StageError:
+    """Return the error for a version without facts, the same wherever one is taken."""
+    newest = versions()[-1]
+    hint = f"known: {', '.join(versions())}; a patch is read as its minor version, {newest}.1 as {newest}"
+    return StageError(f"no facts about Sentis {version}: not predicted", hint=hint)
+
+
 def facts(version: str) -> Facts:
-    """Return what is known about one version of Sentis, deltas applied.
+    """Return what is known about one version of Sentis, deltas applied; `2.6.1` is `2.6`.
 
     Raises:
         StageError: a version without facts: nothing is predicted about it.
     """
-    if version not in versions():
-        raise unknown_name("Sentis version (not predicted)", version, versions())
+    minor = minor_version(version)
+    if minor not in versions():
+        raise unknown_version(version)
+    return _read(minor)
+
+
+@functools.cache
+def _read(version: str) -> Facts:
     text = resources.files("converters").joinpath("sentis", f"{version}.json").read_text(encoding="utf-8")
     known = json.loads(text)
-    base = facts(known["base"]) if "base" in known else None
+    base = _read(known["base"]) if "base" in known else None
     data = (base.data if base else {}) | known
     rules = _rules(known, base)
     not_handled = {(group["domain"], op): group for group in data["not_handled"] for op in group["ops"]}

@@ -94,6 +94,7 @@ def fix_model(
     return {
         "input": str(src),
         "output": str(out),
+        "sentis": context.known.version,
         "passes": rows,
         "operators": {"before": operators_before, "after": _operators(model)},
         "findings": {

@@ -12,6 +12,7 @@ from weights_bridge.compare import GateReport
 from weights_bridge.console import FiniteFloat, Output, command
 from weights_bridge.errors import BudgetMissedError, counted
 from weights_bridge.run_folder import RunFolder
+from weights_bridge.sentis_version import SENTIS_VERSION
 
 
 @command(
@@ -20,14 +21,16 @@ from weights_bridge.run_folder import RunFolder
 )
 @click.argument("run", required=False, type=click.Path(path_type=Path))
 @click.option("--model", type=click.Path(path_type=Path), help="A model for gate A0, or a graph with --fixture.")
-@click.option("--fixture", type=click.Path(path_type=Path), help="An npz file with in:: and out:: tensors.")
+@click.option(
+    "--fixture", type=click.Path(path_type=Path), help="An npz file with in:: and out:: tensors; b needs no out::."
+)
 @click.option(
     "--edge", type=click.Choice(["a0", "a", "b", "ab", "all"]), default="all", show_default=True, help="Which gates."
 )
 @click.option(
     "--sentis-dump", type=click.Path(path_type=Path), help="With b, ab: what the kit's harness wrote in Unity."
 )
-@click.option("--sentis", help="With b, ab, --sequence: the package version.")
+@click.option("--sentis", type=SENTIS_VERSION, help="With b, ab, --sequence: the package version.")
 @click.option("--budget", type=FiniteFloat(min=0), help="With --fixture, --sequence, b and ab: the least dB.")
 @click.option("--sequence", type=click.Path(path_type=Path), help="A TOML file: how a graph with state is driven.")
 @click.option("--recorded", type=click.Path(path_type=Path), help="With --sequence: another loop's outputs, judged.")

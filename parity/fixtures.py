@@ -151,13 +151,23 @@ def read_fixture(path: Path) -> tuple[dict[str, Array], dict[str, Array]]:
     Raises:
         StageError: no such file, no npz, or no `in::` or no `out::` tensors in it.
     """
-    tensors = read_npz(path, HINT)
-    inputs = {key[4:]: array for key, array in tensors.items() if key.startswith("in::")}
-    outputs = {key[5:]: array for key, array in tensors.items() if key.startswith("out::")}
-    if not inputs or not outputs or len(inputs) + len(outputs) != len(tensors):
-        found = ", ".join(sorted(tensors)[:4]) or "nothing"
-        raise StageError(f"{path}: found keys {found}, wanted in::<input> and out::<output>", hint="see onnx/fixtures")
+    inputs, outputs, found, strays = _sides(path)
+    if not inputs or not outputs or strays:
+        hint = "--edge b alone needs no outputs" if inputs and not strays else "see onnx/fixtures"
+        raise StageError(f"{path}: found keys {found}, wanted in::<input> and out::<output>", hint=hint)
     return inputs, outputs
+
+
+def read_inputs(path: Path) -> dict[str, Array]:
+    """Read a fixture's inputs, all that an edge without the original needs; outputs may stand beside them.
+
+    Raises:
+        StageError: no such file, no npz, no `in::` tensors in it, or keys of neither kind.
+    """
+    inputs, _, found, strays = _sides(path)
+    if not inputs or strays:
+        raise StageError(f"{path}: found keys {found}, wanted in::<input>", hint="see onnx/fixtures")
+    return inputs
 
 
 def read_outputs(path: Path) -> tuple[dict[str, Array], dict[str, Array]]:
@@ -169,12 +179,18 @@ def read_outputs(path: Path) -> tuple[dict[str, Array], dict[str, Array]]:
     Raises:
         StageError: no such file, no npz, or no `out::` tensors in it.
     """
-    tensors = read_npz(path, HINT)
-    inputs, outputs = ({k[n:]: a for k, a in tensors.items() if k.startswith(side)} for side, n in SIDES)
+    inputs, outputs, found, _ = _sides(path)
     if not outputs:
-        found = ", ".join(sorted(tensors)[:4]) or "nothing"
         raise StageError(f"{path}: found keys {found}, wanted out::<output>", hint="record one array per output")
     return inputs, outputs
+
+
+def _sides(path: Path) -> tuple[dict[str, Array], dict[str, Array], str, bool]:
+    """Return inputs, outputs, the first keys in words, and whether there are keys of neither kind."""
+    tensors = read_npz(path, HINT)
+    inputs, outputs = ({k[n:]: a for k, a in tensors.items() if k.startswith(side)} for side, n in SIDES)
+    found = ", ".join(sorted(tensors)[:4]) or "nothing"
+    return inputs, outputs, found, len(inputs) + len(outputs) != len(tensors)
 
 
 def _check_row(row: Mapping[str, Any], at: int, vocab: int) -> None:

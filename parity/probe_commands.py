@@ -9,6 +9,7 @@ import click
 
 from weights_bridge.console import Output, command
 from weights_bridge.errors import BudgetMissedError, counted
+from weights_bridge.sentis_version import SENTIS_VERSION
 
 if TYPE_CHECKING:
     from parity.probes import Row
@@ -25,7 +26,7 @@ PATH = click.Path(path_type=Path)
 )
 @click.argument("pack", type=PATH)
 @click.option("--sentis-dump", "dump", type=PATH, required=True, help="What the harness wrote of the pack.")
-@click.option("--sentis", default=None, help="Version whose facts predict; by default the newest that is known.")
+@click.option("--sentis", type=SENTIS_VERSION, help="Version whose facts predict; by default the newest that is known.")
 def probes(output: Output, pack: Path, dump: Path, sentis: str | None) -> None:
     """Say what a measured version of Sentis does otherwise than the facts about it.
 

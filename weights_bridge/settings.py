@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -14,6 +14,7 @@ import tomlkit
 
 from weights_bridge.errors import StageError, UsedWronglyError, all_at_once, unknown_name
 from weights_bridge.files import write_text
+from weights_bridge.sentis_version import minor_version
 
 AdapterType = Literal[
     "lora", "rslora", "dora", "dora-rows", "dora-cols", "bora", "lora-xs", "dora-rows-xs", "dora-cols-xs", "bora-xs"
@@ -36,6 +37,11 @@ def above_zero(default: float, most: float = math.inf) -> Any:
 def share_below_one(default: float) -> Any:
     """Declare a number from 0 to just below 1."""
     return field(default=default, metadata={"least": 0.0, "below": 1.0})
+
+
+def read_by(reader: Callable[[str], str], default: str) -> Any:
+    """Declare a choice that is written in more than one way: the reader gives the way that is kept."""
+    return field(default=default, metadata={"reader": reader})
 
 
 @dataclass
@@ -120,7 +126,7 @@ class ExportSettings:
     opset: int = 18
     dtype: Literal["fp32", "fp16"] = "fp32"
     batch: Literal["1", "dynamic"] = "1"
-    sentis: Literal["2.4", "2.5", "2.6"] = "2.6"
+    sentis: Literal["2.4", "2.5", "2.6"] = read_by(minor_version, "2.6")
     argmax: bool = False  # also put out the likeliest next token's id: logits need not leave the device
 
 
@@ -283,6 +289,8 @@ def _checked(value: Any, kind: Any, declared: dataclasses.Field[Any]) -> Any:
     if origin is Literal:
         if isinstance(value, float | int) and not isinstance(value, bool):
             value = str(value)
+        if isinstance(value, str) and "reader" in declared.metadata:
+            value = declared.metadata["reader"](value)
         if value not in get_args(kind):
             raise ValueError(f"one of {', '.join(map(str, get_args(kind)))}")
         return value

@@ -9,18 +9,17 @@ import click
 from weights_bridge.console import FiniteFloat, Output, command
 from weights_bridge.errors import BudgetMissedError
 from weights_bridge.run_folder import RunFolder
+from weights_bridge.sentis_version import SENTIS_VERSION
 
 
 @command("quantise", examples=("quantise runs/demo", "quantise model.onnx --fixture f.npz --to uint8 --limit-mib 40"))
 @click.argument("target", metavar="RUN|MODEL.onnx", type=click.Path(path_type=Path))
 @click.option("--to", "wanted", multiple=True, metavar="KIND", help="float16 or uint8; may be given again. Both.")
-@click.option(
-    "--fixture", type=click.Path(path_type=Path), help="With a graph: an npz file with in:: and out:: tensors."
-)
+@click.option("--fixture", type=click.Path(path_type=Path), help="With a graph: an npz file with in:: tensors.")
 @click.option("--limit-mib", type=FiniteFloat(min=0), help="What the weights may take; Uint8 only beyond it.")
 @click.option("--rows", type=click.IntRange(min=0), help="The first N held-out rows; 0 is all.")
 @click.option("--no-task", is_flag=True, help="Only predict the numbers, ask no held-out rows.")
-@click.option("--sentis", help="The package version; the contract's, or 2.6.")
+@click.option("--sentis", type=SENTIS_VERSION, help="The package version; the contract's, or 2.6.")
 def quantise(
     output: Output,
     target: Path,

@@ -16,6 +16,7 @@ import numpy as np
 from parity.runners.recorded_form import DumpFault, checked_dump
 from weights_bridge.compare import Array, GateResult
 from weights_bridge.errors import StageError, all_at_once
+from weights_bridge.sentis_version import minor_version
 
 HINT = "run the kit's harness again, or copy its whole output folder"
 # What a dump can lack without a word about the model in it; what Unity itself says (import failed, run failed) and
@@ -183,7 +184,7 @@ def _run(entry: dict) -> Run:
 
 def version_fault(dump: Dump, wanted: str) -> GateResult | None:
     """Return a failed result where a dump is of another package version: 2.6.0 and 2.6.1 are 2.6, 2.60.0 is not."""
-    same = dump.version == wanted or dump.version.startswith((f"{wanted}.", f"{wanted}-"))
+    same = minor_version(dump.version) == minor_version(wanted)
     if same and dump.package == PACKAGE:
         return None
     if same:

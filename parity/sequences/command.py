@@ -58,8 +58,10 @@ class Asked:
 
 def sequence_report(output: Output, model: Path, sequence: Path, asked: Asked) -> GateReport:
     """Measure a graph over a sequence, say it step by step, and write report and picture where they are asked for."""
+    from converters.facts import facts
     from parity.budgets import load_budgets
 
+    facts(asked.sentis)  # an unknown version is told before anything is measured
     spec = read_spec(sequence)
     budget = load_budgets("default").sequence_db if asked.budget_db is None else asked.budget_db
     heard, given = ({}, None) if asked.recorded is None else _recording(asked.recorded, spec)

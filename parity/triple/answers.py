@@ -11,6 +11,7 @@ from parity.runners.recorded import Dump, DumpedModel, model_of, recorded_output
 from weights_bridge.compare import Array, GateResult
 from weights_bridge.files import sha256_of
 from weights_bridge.sentis_dump import fixture_sha256
+from weights_bridge.sentis_version import minor_version
 
 if TYPE_CHECKING:
     from parity.emulator import Deviation
@@ -124,11 +125,13 @@ class Predicted:
     """
 
     def __init__(self, model: Path, version: str) -> None:
-        from converters.facts import versions
+        from converters.facts import unknown_version, versions
 
+        version = minor_version(version)
         self.name, self.origin = model.name, Origin("predicted", version)
         self.emulation: Emulation | None = None
-        self.why_not = f"no facts about Sentis {version}; known are {', '.join(versions())}"
+        unknown = unknown_version(version)
+        self.why_not = f"{unknown.message}; {unknown.hint}"
         if version in versions():
             from parity.emulator import emulation
 

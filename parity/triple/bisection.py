@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from converters.divergence import Divergence
-from parity.fixtures import read_fixture
+from parity.fixtures import read_inputs
 from parity.runners.recorded import OF_THE_DUMP
 from parity.triple.causes import cause_steps, suspects
 from parity.triple.inside import first_parting
@@ -99,7 +99,7 @@ def _steps_a(triple: Triple, asked: Asked, context: Context, rows: list[Row], bu
         what = "to see inside, the original is needed: give its run, or record inner tensors as outputs of both"
         steps = [Step("2", "first difference", f"{found}; {what}")]
     else:
-        inputs, _ = read_fixture(asked.fixtures[rows[0].fixture])
+        inputs = read_inputs(asked.fixtures[rows[0].fixture])
         steps = [Step("2", "first difference", context.inside_a(inputs) or _nothing_inside(rows[0]))]
     what = "tell the path from the stack: a variant that takes the tensor before it as its input"
     steps.append(Step("3", what, "", f"mlx-sentis graph extract {asked.onnx} --from TENSOR --out part.onnx"))
@@ -125,7 +125,7 @@ def _steps_b(triple: Triple, asked: Asked, context: Context, rows: list[Row], bu
     from converters.scan import scan
 
     row = rows[0]
-    inputs, _ = read_fixture(asked.fixtures[row.fixture])
+    inputs = read_inputs(asked.fixtures[row.fixture])
     parting, why = _parting(asked.onnx, inputs, asked.sentis, budget_b_db)
     steps = [_first_difference(triple, asked, row, parting, why)]
     if asked.sentis in versions():

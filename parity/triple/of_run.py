@@ -22,6 +22,7 @@ from weights_bridge.compare import Array, GateResult
 from weights_bridge.errors import BudgetMissedError, StageError, about
 from weights_bridge.files import read_json, read_object, write_json, write_text
 from weights_bridge.run_folder import RunFolder
+from weights_bridge.sentis_version import minor_version
 
 SCHEMA = "mlx-sentis/triple/1"
 EDGES_ASKED: dict[str, tuple[EdgeName, ...]] = {"b": ("B",), "ab": ("A", "B", "A∘B")}
@@ -95,7 +96,7 @@ def _of_run(run: RunFolder, options: Options) -> tuple[Asked, Context, dict[str,
     if not onnx.is_file():
         raise StageError(f"{onnx}: no such file", hint="run `mlx-sentis swap` first")
     facts = read_object(run.path("onnx", "contract.json"))
-    sentis = options.sentis or facts.get("sentis", DEFAULT_SENTIS)
+    sentis = minor_version(options.sentis or facts.get("sentis", DEFAULT_SENTIS))
     asked = Asked(onnx, fixtures, options.edges, sentis, _measured(options, onnx, sentis), whole_set=True)
     return asked, Context(run.root, _inside_of(run, facts), _base_of(run), _base_edge_a(run)), facts
 
@@ -117,7 +118,7 @@ def triple_of_file(onnx: Path, fixture: Path, options: Options, say: Say, out: P
         StageError: the graph, the fixture or the dump cannot be read.
     """
     contract = contract_beside(onnx)
-    sentis = options.sentis or contract.get("sentis", DEFAULT_SENTIS)
+    sentis = minor_version(options.sentis or contract.get("sentis", DEFAULT_SENTIS))
     if not onnx.is_file():
         raise StageError(f"{onnx}: no such file", hint="give an .onnx file")
     asked = Asked(onnx, {fixture.stem: fixture}, options.edges, sentis, _measured(options, onnx, sentis))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity.fixtures import choose_fixtures, greedy_prompts, read_fixture, write_fixtures
+from parity.fixtures import choose_fixtures, greedy_prompts, read_fixture, read_inputs, write_fixtures
 from weights_bridge.errors import StageError
 from weights_bridge.files import read_json, sha256_of
 
@@ -82,3 +82,8 @@ def test_what_is_no_fixture_is_refused(tmp_path: Path) -> None:
     for name, words in (("none.npz", "no such fixture"), ("text.npz", "not a whole npz"), ("other.npz", "wanted in::")):
         with pytest.raises(StageError, match=words):
             read_fixture(tmp_path / name)
+        with pytest.raises(StageError, match=words):
+            read_inputs(tmp_path / name)
+    np.savez(tmp_path / "stray.npz", **{"in::x": np.zeros(3), "y": np.zeros(3)})
+    with pytest.raises(StageError, match="wanted in::"):
+        read_inputs(tmp_path / "stray.npz")
