@@ -16,7 +16,7 @@ def open_session(
     threads: int | None = None,
     *,
     folder: Path | None = None,
-    initialisers: Mapping[str, Array] | None = None,
+    handed_over: Mapping[str, Array] | None = None,
 ) -> Any:
     """Return an `onnxruntime.InferenceSession` on the CPU.
 
@@ -25,8 +25,8 @@ def open_session(
         optimisation: ORT's graph optimisations, all or none.
         threads: inside an operator; None lets ORT choose.
         folder: where the side files of a serialised model lie.
-        initialisers: numbers that take the place of the model's own, of the same type and sizes; ORT reads them where
-            they lie, so they must live as long as the session.
+        handed_over: numbers of initialisers that the model declares to lie outside of it; ORT reads them where they
+            lie, so they must live as long as the session.
 
     Raises:
         StageError: no model file, or ORT refuses it.
@@ -46,9 +46,9 @@ def open_session(
         options.intra_op_num_threads = threads
     if folder is not None:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
-    values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in (initialisers or {}).items()}
-    for name, value in values.items():
-        options.add_initializer(name, value)
+    if handed_over:
+        values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in handed_over.values()]
+        options.add_external_initializers(list(handed_over), values)
     source = model if isinstance(model, bytes) else str(model)
     try:
         return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])

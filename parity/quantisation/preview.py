@@ -13,15 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from converters.onnx_file import read_skeleton, type_name
+from converters.replaced import Replaced, replaced
 from mlx_sentis.evaluation.generator import Answered
 from parity.emulator.emulation import Emulation
 from parity.emulator.quantise import TRUNCATED
 from parity.emulator.selection import Selection
 from parity.evaluate import Said, ask, held_out_rows, reader_of, scored_document
-from parity.fixtures import read_fixture
+from parity.fixtures import read_inputs
 from parity.triple.compared import compare_outputs
 from weights_bridge.compare import Array, GateResult
+from weights_bridge.errors import StageError
 from weights_bridge.files import read_json
 from weights_bridge.run_folder import RunFolder
 from weights_bridge.settings import Settings
@@ -100,7 +101,7 @@ def predicted_errors(
         for kind in found.values():
             kind.why_not = "no fixture: `mlx-sentis parity RUN --edge a` measures on those of a run"
         return found
-    inputs = {name: read_fixture(path)[0] for name, path in fixtures.items()}
+    inputs = {name: read_inputs(path) for name, path in fixtures.items()}
     say(f"predicting {FULL}")
     full, why = _outputs(onnx, inputs, chosen.sentis, None)
     for name in (*kinds, *([TRUNCATED] if "float16" in kinds else [])):
@@ -160,10 +161,10 @@ def measure_task(
     if full is None:
         full = _answers(run, settings, asked, None, FULL, quiet)
     for kind in kinds.values():
-        replaced, kind.task_why_not = replaced_initialisers(run.path("onnx", "model.onnx"), chosen, kind)
-        if kind.task_why_not:
+        numbers, kind.task_why_not = replaced_weights(run.path("onnx", "model.onnx"), chosen, kind)
+        if numbers is None:
             continue
-        said = _answers(run, settings, asked, replaced, kind.name, quiet)
+        said = _answers(run, settings, asked, numbers, kind.name, quiet)
         document = scored_document("onnx", asked, {"before": full, "after": said})
         kind.task = {key: document[key] for key in ("before", "after", "verdicts", "rows")}
         kind.changed = sum(a.text != b.text for a, b in zip(full.answered, said.answered, strict=True))
@@ -174,14 +175,14 @@ def _answers(
     run: RunFolder,
     settings: Settings,
     asked: Sequence[dict[str, Any]],
-    replaced: Mapping[str, Array] | None,
+    numbers: Replaced | None,
     label: str,
     quiet: bool,
 ) -> Said:
     from parity.runners.onnx_decoder import OnnxDecoder
 
     contract = read_json(run.path("onnx", "contract.json"))
-    decoder = OnnxDecoder(run.path("onnx", "model.onnx"), contract, initialisers=replaced)
+    decoder = OnnxDecoder(run.path("onnx", "model.onnx"), contract, other_numbers=numbers)
     return ask(run, settings, decoder, asked, label, quiet)[0]
 
 
@@ -203,18 +204,17 @@ def recorded_answers(run: RunFolder, asked: Sequence[dict[str, Any]]) -> Said | 
     return Said(answered, [read_one(one.row, one.text) for one in answered])
 
 
-def replaced_initialisers(onnx: Path, chosen: Selection, kind: Kind) -> tuple[dict[str, Array], str]:
-    """Return initialiser name to its stored numbers in the file's own type, or why ONNX Runtime cannot have them."""
+def replaced_weights(onnx: Path, chosen: Selection, kind: Kind) -> tuple[Replaced | None, str]:
+    """Return the graph with the numbers that one kind stores, or why ONNX Runtime cannot have them."""
     case = Emulation(onnx, chosen.sentis, kind.name).declared
     if case.made is None:
-        return {}, f"{case.verdict}: {case.reason}"
-    types = {tensor.name: type_name(tensor.data_type) for tensor in read_skeleton(onnx).model.graph.initializer}
-    elsewhere = [one.name for one in chosen.chosen if types.get(one.name) not in ("FLOAT", "FLOAT16")]
-    if elsewhere:
-        return {}, f"{elsewhere[0]!r} is no initialiser of float32 or float16: the import makes it"
+        return None, f"{case.verdict}: {case.reason}"
     held = case.made.graph.held
-    half = [one.name for one in chosen.chosen if types[one.name] == "FLOAT16"]
+    try:
+        found = replaced(onnx, {one.name: held[one.name] for one in chosen.chosen})
+    except StageError as error:
+        return None, error.message
+    half = sum(array.dtype == np.float16 for array in found.values.values())
     if half and kind.name != "float16":
-        kind.notes.append(f"{len(half)} weights of the file are fp16: for the task their stored numbers are rounded")
-    found = {one.name: np.ascontiguousarray(held[one.name]) for one in chosen.chosen}
-    return found | {name: found[name].astype(np.float16) for name in half}, ""
+        kind.notes.append(f"{half} weights are read as fp16 in the file: for the task their stored numbers are rounded")
+    return found, ""

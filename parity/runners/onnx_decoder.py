@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from mlx_sentis.evaluation.generator import Greedy, choose_greedily
 from parity.runners.decoder_io import (
@@ -24,6 +24,9 @@ from parity.runners.decoder_io import (
 )
 from weights_bridge.compare import Array
 from weights_bridge.errors import StageError, all_at_once
+
+if TYPE_CHECKING:
+    from converters.replaced import Replaced
 
 Optimisation = Literal["off", "all"]
 
@@ -49,7 +52,7 @@ class OnnxDecoder:
         contract: its `contract.json`.
         optimisation: ONNX Runtime's graph optimisation, `off` or `all`.
         threads: within one operator; 0 is one per core this process may use.
-        initialisers: numbers that take the place of the graph's own, by name.
+        other_numbers: the graph with other numbers in some constants, opened instead of the file.
 
     Raises:
         StageError: the file cannot be loaded, or its inputs and outputs are not the contract's.
@@ -62,15 +65,17 @@ class OnnxDecoder:
         *,
         optimisation: Optimisation = "all",
         threads: int = 0,
-        initialisers: Mapping[str, Array] | None = None,
+        other_numbers: Replaced | None = None,
     ) -> None:
         self.contract = contract
         from converters.ort_session import open_session
 
         if not onnx.is_file():
             raise StageError(f"{onnx}: no such file", hint="run `mlx-sentis export` first")
-        self._replaced = initialisers  # the session reads them where they lie
-        self.session = open_session(onnx, optimisation, threads or usable_cores(), initialisers=initialisers)
+        self._other = other_numbers  # the session reads them where they lie
+        given = {} if other_numbers is None else {"folder": other_numbers.folder, "handed_over": other_numbers.values}
+        graph = onnx if other_numbers is None else other_numbers.model
+        self.session = open_session(graph, optimisation, threads or usable_cores(), **given)
         self.output_names = [output.name for output in self.session.get_outputs()]
         inputs = [value.name for value in self.session.get_inputs()]
         if faults := check_signature(inputs, self.output_names, contract):

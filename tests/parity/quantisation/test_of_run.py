@@ -12,17 +12,25 @@ import pytest
 from helpers import call, edit_json
 from sentis_dumps import write_graph
 
+from parity.emulator import predict
 from parity.emulator.quantise import uint8_of
 from parity.emulator.selection import selection
 from parity.evaluate import evaluate_run, held_out_rows
 from parity.fixtures import read_fixture
-from parity.quantisation.preview import Kind, recorded_answers, replaced_initialisers
+from parity.quantisation.preview import Kind, recorded_answers, replaced_weights
+from parity.runners.decoder_io import empty_cache, prefill_inputs
 from parity.runners.onnx_decoder import OnnxDecoder
 from parity.triple.of_run import fixtures_of
 from parity.verify import integrity
 from weights_bridge.files import read_json, read_jsonl
 from weights_bridge.run_folder import RunFolder
 from weights_bridge.settings import Settings
+
+IDS = [5, 9, 2]
+
+
+def _prompt(toy: Any) -> dict[str, np.ndarray]:
+    return prefill_inputs(IDS, 0, toy.contract) | empty_cache(toy.contract)
 
 
 def asked(target: Path, *words: object, code: int = 0) -> dict[str, Any]:
@@ -90,33 +98,36 @@ def test_answers_of_eval_are_taken_only_where_they_are_of_these_files_and_rows(
 def test_onnx_runtime_answers_with_the_stored_numbers(measured_run: Path) -> None:
     run = RunFolder(measured_run)
     onnx, contract = run.path("onnx", "model.onnx"), read_json(run.path("onnx", "contract.json"))
-    replaced, why = replaced_initialisers(onnx, selection(onnx), Kind("uint8", 0))
-    assert not why
+    numbers, why = replaced_weights(onnx, selection(onnx), Kind("uint8", 0))
+    assert numbers is not None and not why
     ids = read_fixture(next(iter(fixtures_of(run).values())))[0]["input_ids"][0].tolist()
-    from parity.emulator import predict
-    from parity.runners.decoder_io import empty_cache, prefill_inputs
-
-    found = OnnxDecoder(onnx, contract, initialisers=replaced).forward(ids)["logits"]
+    found = OnnxDecoder(onnx, contract, other_numbers=numbers).forward(ids)["logits"]
     inputs = prefill_inputs(ids, 0, contract) | empty_cache(contract)
     emulated = predict(onnx, inputs, quantise="uint8").outputs["logits"]
     plain = OnnxDecoder(onnx, contract).forward(ids)["logits"]
     assert np.abs(found - emulated).max() < 1e-3 * np.abs(found - plain).max()
-    embedding = next(name for name in replaced if "embed" in name)
-    assert len(np.unique(replaced[embedding])) <= 256
+    embedding = next(name for name in numbers.values if "embed" in name)
+    assert len(np.unique(numbers.values[embedding])) <= 256
 
 
-def test_a_file_of_fp16_weights_loses_nothing_as_float16_and_is_predicted_but_not_asked_as_uint8(exported: Any) -> None:
-    from parity.emulator import predict
-    from parity.runners.decoder_io import empty_cache, prefill_inputs
-
+def test_a_file_of_fp16_weights_loses_nothing_as_float16(exported: Any) -> None:
     toy = exported("llama", dtype="fp16")
-    inputs = prefill_inputs([5, 9, 2], 0, toy.contract) | empty_cache(toy.contract)
-    plain, half = (predict(toy.onnx, inputs, quantise=how).outputs["logits"] for how in (None, "float16"))
+    plain, half = (predict(toy.onnx, _prompt(toy), quantise=how).outputs["logits"] for how in (None, "float16"))
     np.testing.assert_array_equal(plain, half)
-    replaced, why = replaced_initialisers(toy.onnx, selection(toy.onnx), Kind("uint8", 0))
-    assert not replaced and "fp32' is no initialiser of float32 or float16: the import makes it" in why
-    uint8 = predict(toy.onnx, inputs, quantise="uint8").outputs["logits"]
-    assert np.abs(uint8 - plain).max() > 0.01
+
+
+@pytest.mark.parametrize("how", ["uint8", "float16"])
+def test_onnx_runtime_answers_with_the_stored_numbers_where_the_file_holds_fp16(exported: Any, how: str) -> None:
+    toy = exported("llama", dtype="fp16")
+    kind = Kind(how, 0)
+    numbers, why = replaced_weights(toy.onnx, selection(toy.onnx), kind)
+    assert numbers is not None and not why and not kind.notes  # none is rounded back to fp16
+    plain = OnnxDecoder(toy.onnx, toy.contract).forward(IDS)["logits"]
+    found = OnnxDecoder(toy.onnx, toy.contract, other_numbers=numbers).forward(IDS)["logits"]
+    emulated = predict(toy.onnx, _prompt(toy), quantise=how).outputs["logits"]
+    moved = np.abs(emulated - plain).max()
+    assert moved > 0.01 if how == "uint8" else moved < 1e-5
+    assert np.abs(found - emulated).max() < max(1e-3 * moved, 1e-5)
 
 
 def test_a_limit_that_nothing_fits_is_a_missed_budget(measured_run: Path, tmp_path: Path) -> None:
