@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ class Shown:
         version: of Sentis.
         reference: what ONNX says, where ONNX Runtime does not run it.
         beside: writes side files and changes the model.
+        any_opset: the opset is not one that the version documents; what its code does was read all the same.
     """
 
     nodes: list[onnx.NodeProto]
@@ -41,11 +42,12 @@ class Shown:
     version: str = "2.6"
     reference: np.ndarray | None = None
     beside: Callable[[onnx.ModelProto, Path], None] | None = None
+    any_opset: bool = False
 
 
 def one(op: str, *arrays: Any, held: tuple[int, ...] = (), outputs: int = 1, **given: Any) -> Shown:
     """Return a case of one node; arrays in `held` are constants, None is a missing input."""
-    settings = {key: given.pop(key) for key in ("opset", "version", "reference") if key in given}
+    settings = {key: given.pop(key) for key in ("opset", "version", "reference", "any_opset") if key in given}
     names = ["" if array is None else f"x{at}" for at, array in enumerate(arrays)]
     made = node(op, names, ["y", *(f"y{at}" for at in range(1, outputs))], "node", **given)
     there = {name: np.asarray(array) for name, array in zip(names, arrays, strict=True) if name}
@@ -238,24 +240,84 @@ SHOWN |= {  # no valid ONNX any more: the reference is what the attribute says
 }
 SHOWN["SQUEEZE.ATTR_NEW"] = one("Squeeze", f([[1], [2]])[None], axes=[0], reference=f([1], [2]))
 
-BELOW = "an attribute of opsets below the documented window (7): nothing is predicted there, the scan says so"
-NEEDS_18 = "the attribute needs opset 18, the versions that have the rule document 7 to 15: nothing is predicted"
+LEGACY: dict[str, Any] = {
+    "And": np.logical_and,
+    "Or": np.logical_or,
+    "Xor": np.logical_xor,
+    "Equal": np.equal,
+    "Greater": np.greater,
+    "Less": np.less,
+    "Add": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "Div": np.divide,
+    "Pow": np.power,
+}
+
+
+def legacy(op: str) -> Shown:
+    """Return a broadcast of opset 6: the second operand lies along the axis that the attribute names."""
+    x, y = np.abs(spread(3, 3)) + 0.5, f(0.5, 1.5, 3)
+    if op in ("And", "Or", "Xor"):
+        x, y = np.tril(np.ones((3, 3), np.bool_)), np.array([True, False, True])
+    elif op == "Equal":  # of integers and bools in opset 1
+        x, y = (x * 2).astype(np.int32), (y * 2).astype(np.int32)
+    reference = LEGACY[op](x, y[:, None])
+    return one(op, x, y, axis=0, broadcast=1, opset=6, any_opset=True, reference=reference)
+
+
+SHOWN |= {f"{op.upper()}.LEGACY_AXIS": legacy(op) for op in LEGACY}
+
+NEGATIVE = f(-2, 0.5, 3)
+NOTHING: dict[str, tuple[np.ndarray, np.ndarray]] = {
+    "ReduceL1": (NEGATIVE, np.abs(NEGATIVE)),
+    "ReduceL2": (NEGATIVE, np.abs(NEGATIVE)),
+    "ReduceLogSum": (np.abs(NEGATIVE), np.log(np.abs(NEGATIVE))),
+    "ReduceSumSquare": (NEGATIVE, NEGATIVE * NEGATIVE),
+}
+SHOWN |= {
+    f"{op.upper()}.NOOP": one(
+        op, x, noop_with_empty_axes=1, opset=18, version="2.4", any_opset=True, reference=reference
+    )
+    for op, (x, reference) in NOTHING.items()
+}
+SHOWN["SWISH.ALPHA"] = one(
+    "Swish",
+    f(-1, 2),
+    alpha=2.0,
+    opset=24,
+    version="2.4",
+    any_opset=True,
+    reference=f(-1, 2) / (1 + np.exp(-2 * f(-1, 2))),
+)
+
+
+def window(op: str, a: float, b: float, c: float) -> Shown:
+    """Return a window whose size is the model's second input; the first is another number."""
+    turns = 2 * np.pi * np.arange(5) / 5
+    made = Shown(
+        [node(op, ["size"], ["w"]), node("Cast", ["first"], ["f"], to=F32), node("Mul", ["w", "f"], ["y"])],
+        {"first": np.array(3, np.int32), "size": np.array(5, np.int32)},
+    )
+    return replace(made, reference=3 * (a - b * np.cos(turns) + c * np.cos(2 * turns)))
+
+
+SHOWN |= {
+    "HANNWINDOW.INDEX": window("HannWindow", 0.5, 0.5, 0),
+    "HAMMINGWINDOW.INDEX": window("HammingWindow", 25 / 46, 21 / 46, 0),
+    "BLACKMANWINDOW.INDEX": window("BlackmanWindow", 0.42, 0.5, 0.08),
+}
+
 CLAMP = "tanh is ±1 in float32 from 9 on: the clamp at 16 changes no number, only the order of products does"
-WINDOW = "which tensor is number 0 is known only for a size that is the model's first input, and then it is right"
 
 NOT_SHOWN: dict[str, str] = {
-    **{f"{op}.LEGACY_AXIS": BELOW for op in (
-        "AND", "OR", "XOR", "EQUAL", "GREATER", "LESS", "ADD", "SUB", "MUL", "DIV", "POW")},
-    **{f"{op}.NOOP": NEEDS_18 for op in ("REDUCEL1", "REDUCEL2", "REDUCELOGSUM", "REDUCESUMSQUARE")},
-    **{f"{op}WINDOW.INDEX": WINDOW for op in ("BLACKMAN", "HAMMING", "HANN")},
-    "MELWEIGHTMATRIX.INDEX": "which tensor it reads instead of its five inputs is not known: not predicted",
-    "SWISH.ALPHA": "Swish needs opset 24, the versions that have the rule document 7 to 15: nothing is predicted",
+    "MELWEIGHTMATRIX.INDEX": "edges in Hz are floats: what a number read from an integer tensor is was not read",
     "CONVTRANSPOSE.3D_CPU": "suspected only: not predicted where the depth is padded",
     "MATMUL.CONST_RANK3_ADD": "suspected only: not predicted",
     "SCATTERND.CPU_RACE": "updates get lost by chance: not predicted where two have one place",
     "TOPK.K_TOO_LARGE": "what stands in the places that are not written is not known: not predicted",
     "STFT.RANK2": "which layout it takes is not known: not predicted",
-    "CAST.FOLD_ROUNDING": "the import and the run differ from each other: not predicted where a fraction is cast",
+    "CAST.FOLD_ROUNDING": "which of two numbers the layers behind it get was not read: not predicted where they differ",
     "POW.NEG_FRACT_GPU": "GPUs only; the CPU backend is emulated",
     "NMS.MAXOUT_MISSING": "ONNX says the same: nothing deviates",
     "GELU.TANH": CLAMP,
@@ -268,7 +330,10 @@ NOT_SHOWN: dict[str, str] = {
     "DIMS.NAMES": "which of more than 256 names stand for each other is known, what that breaks is not",
 }  # fmt: skip
 
+BAKED = "a size that is an input: the pass bakes the window once `fix --bind` made it a constant"
+
 NOT_CURED: dict[str, str] = {
+    **{f"{op}WINDOW.INDEX": BAKED for op in ("BLACKMAN", "HAMMING", "HANN")},
     "DROPOUT.TRAINING": "by design: the mended graph drops nothing, as Sentis does",
     "BATCHNORM.TRAINING_OLD": "by design: the mended graph does not train, as Sentis does not",
     "ATTRIBUTE.IGNORED": "by design: the mended graph does not train, as Sentis does not",

@@ -19,6 +19,7 @@ from parity.emulator.running import Runner
 from parity.emulator.verdict import as_deviations, fatal
 from weights_bridge.compare import Array
 
+WINDOW = "OPSET.WINDOW"
 SMALL = 64  # elements of an input that may be sizes, axes or a number of boxes
 
 
@@ -45,12 +46,29 @@ class Case:
     runners: dict[tuple[str, ...], Runner] = field(default_factory=dict)
 
 
-def case_of(
-    path: Path, skeleton: Skeleton, known: Facts, quantise: str | None, given: Mapping[str, Array] | None = None
-) -> Case:
+@dataclass(frozen=True)
+class How:
+    """What a file is predicted under.
+
+    Attributes:
+        known: the facts of the version.
+        quantise: a kind of `parity.emulator.quantise`; None leaves the weights.
+        any_opset: also of an opset that the version does not document: what the importer's code does with it was read,
+            but its makers promise nothing.
+    """
+
+    known: Facts
+    quantise: str | None = None
+    any_opset: bool = False
+
+
+def case_of(path: Path, skeleton: Skeleton, how: How, given: Mapping[str, Array] | None = None) -> Case:
     """Return what is known of a file, or of it with inputs of known sizes."""
+    known, quantise = how.known, how.quantise
     scanned = skeleton if given is None else with_inputs(skeleton, given, values=True)
     findings = sorted(skeleton_findings(scanned, path, known), key=lambda one: SEVERITIES.index(one.severity))
+    if how.any_opset:
+        findings = [one for one in findings if one.id != WINDOW]
     graph = skeleton.model.graph
     case = Case(*fatal(findings), deviations=as_deviations(findings, graph, known))
     case.notes = [f"may happen: {one.id} at {one.node!r}: {one.what}" for one in findings if one.severity == "warning"]

@@ -10,7 +10,7 @@ import numpy as np
 
 from converters import onnx_file
 from converters.facts import facts
-from parity.emulator.case import Case, case_of, signature
+from parity.emulator.case import Case, How, case_of, signature
 from parity.emulator.importer import Imported
 from parity.emulator.prediction import Deviation, Prediction, Throws, Unknown
 from parity.emulator.running import Runner, fed
@@ -29,19 +29,27 @@ class Emulation:
         version: of the package.
         quantise: `float16` or `uint8`; None leaves the weights.
         threads: within one operator; None lets ONNX Runtime choose.
+        any_opset: see `parity.emulator.case.How`.
 
     Raises:
         StageError: the file is unreadable, or the version has no facts.
     """
 
     def __init__(
-        self, model: Path, version: str = "2.6", quantise: str | None = None, *, threads: int | None = None
+        self,
+        model: Path,
+        version: str = "2.6",
+        quantise: str | None = None,
+        *,
+        threads: int | None = None,
+        any_opset: bool = False,
     ) -> None:
-        self.model, self.version, self.quantise, self.threads = model, version, quantise, threads
+        self.model, self.threads = model, threads
         self.known = facts(version)
+        self.how = How(self.known, quantise, any_opset)
         self.skeleton = onnx_file.read_skeleton(model)
         self.names = [value.name for value in self.skeleton.model.graph.output]
-        self.declared = case_of(model, self.skeleton, self.known, quantise)
+        self.declared = case_of(model, self.skeleton, self.how)
         self._cases: dict[tuple[object, ...], Case] = {}
 
     @property
@@ -76,7 +84,7 @@ class Emulation:
         if unknown := [probe.unknown for probe in happened if probe.unknown]:
             return self._unpredicted(case, missing | dict.fromkeys(made, "; ".join(dict.fromkeys(unknown))))
         seen = [probe.deviation for probe in happened if probe.deviation is not None]
-        notes = case.notes + [f"{count} × {text}" for text, count in graph.notes.items()]
+        notes = case.notes + [one.sentence(count) for one, count in graph.notes.items()]
         return self._prediction(
             "predicted", "", outputs=values, deviations=ordered(case.made, case.deviations + seen), notes=notes,
             unpredicted=missing,
@@ -88,11 +96,11 @@ class Emulation:
             return self.declared
         key = signature(inputs)
         if key not in self._cases:
-            self._cases = {key: case_of(self.model, self.skeleton, self.known, self.quantise, inputs)}
+            self._cases = {key: case_of(self.model, self.skeleton, self.how, inputs)}
         return self._cases[key]
 
     def _prediction(self, verdict: Any, reason: str, **given: Any) -> Prediction:
-        return Prediction(self.version, verdict, reason, **given)
+        return Prediction(self.known.version, verdict, reason, **given)
 
     def _unpredicted(self, case: Case, missing: dict[str, str]) -> Prediction:
         reason = "; ".join(dict.fromkeys(missing.values()))

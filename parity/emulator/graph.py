@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from parity.emulator.prediction import Deviation, Throws
+from parity.emulator.prediction import Deviation, Rounding, Throws
 from weights_bridge.compare import Array
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Graph:
         outputs: what the model puts out, as far as it is made.
         probes: what the numbers decide.
         deviations: what is known before it runs.
-        notes: text to how often, differences of rounding for example.
+        notes: a difference of rounding to the number of its places.
         readers: constant to the (layer, node) that read it; a layer by Sentis' name.
     """
 
@@ -83,7 +83,7 @@ class Graph:
     outputs: list[str] = field(default_factory=list)
     probes: list[Probe] = field(default_factory=list)
     deviations: list[Deviation] = field(default_factory=list)
-    notes: dict[str, int] = field(default_factory=dict)
+    notes: dict[Rounding, int] = field(default_factory=dict)
     readers: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
     label: str = ""
     stem: str = ""
@@ -220,6 +220,6 @@ class Graph:
         for name in gone:
             self.kinds.pop(name, None)
 
-    def note(self, text: str) -> None:
-        """Count a note."""
-        self.notes[text] = self.notes.get(text, 0) + 1
+    def note(self, one: Rounding) -> None:
+        """Count a difference of rounding."""
+        self.notes[one] = self.notes.get(one, 0) + 1

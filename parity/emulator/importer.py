@@ -6,6 +6,7 @@ it reads are there, and the optimiser's patterns that change numbers are applied
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -134,6 +135,11 @@ class _Walk:
     fused: Mapping[str, tuple[Layer, dict[str, str]]]
     found: Mapping[str, frozenset[str]]
 
+    @functools.cached_property
+    def operators(self) -> dict[str, str]:
+        """Label of a node to its operator."""
+        return {label_of(node): node.op_type for node in self.view.graph.node}
+
     def inside_layers(self) -> set[str]:
         """Return the tensors that exist only inside the layers of several nodes: nothing else reads them."""
         inside: set[str] = set()
@@ -182,15 +188,19 @@ class _Walk:
 
     def _node(self, node: onnx.NodeProto) -> Node:
         label = label_of(node)
-        first = next((value.name for value in self.view.graph.input), "")
+        first = next((value.name for value in self.view.graph.input if value.name in self.view.inputs), "")
         found = self.found.get(label, frozenset())
         rest = (self.opset, self.made.graph, self.known, self.view.dims, found, first, self.view.types)
         if node.output and node.output[0] in self.fused:
             layer, named = self.fused[node.output[0]]
-            attributes = dict(layer.literals) | {"fused": True}
+            attributes = dict(layer.literals) | {"fused": self._operators(layer)}
             return Node(layer.op, label, list(named.values()), list(node.output), attributes, *rest)
         attributes = self._constants(node) if node.op_type in CONSTANTS else self._attributes(node)
         return Node(node.op_type, label, list(node.input), list(node.output), attributes, *rest)
+
+    def _operators(self, layer: Layer) -> tuple[str, ...]:
+        """Return the operators of the ONNX nodes that a layer stands for, in the order of the graph."""
+        return tuple(self.operators[label] for label in dict.fromkeys(layer.nodes) if label in self.operators)
 
     def _attributes(self, node: onnx.NodeProto) -> dict[str, Any]:
         """Return what the importer reads at this opset, unknown modes replaced."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from converters.facts import Facts, facts, versions
 from parity.emulator.graph import Graph, Probe
-from parity.emulator.prediction import Deviation, Throws, Unknown
+from parity.emulator.prediction import LAST_DIGITS, Deviation, Rounding, Throws, Unknown
 from weights_bridge.compare import Array
 
 
@@ -152,9 +152,14 @@ class Node:
         said = f"{self.op} {self.label!r}: {why}"
         self.graph.probes.append(Probe(self.graph.any(mask), self.y(), None, said))
 
-    def rounding(self, text: str) -> None:
-        """Note a difference of rounding."""
-        self.graph.note(f"{self.op}: {text}")
+    def rounding(self, computes: str, effect: str = LAST_DIGITS) -> None:
+        """Note a difference of rounding.
+
+        Args:
+            computes: what Sentis computes here, said behind this word.
+            effect: what may be seen of it.
+        """
+        self.graph.note(Rounding(self.op, computes, effect, tuple(self.attributes.get("fused", ()))))
 
 
 def deviation(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from weights_bridge.errors import counted
+
 if TYPE_CHECKING:
     from weights_bridge.compare import Array
 
@@ -39,6 +41,34 @@ class Deviation:
     def __str__(self) -> str:
         """Return it on one line."""
         return f"{self.rule} at {self.op_type} {self.node!r} ({self.output!r}): {self.what} [{self.confidence}]"
+
+
+LAST_DIGITS = "its last digits may differ"
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """A difference of rounding: what Sentis computes in another order or form, and nothing that a gate would miss.
+
+    Attributes:
+        op: the operator, or the layer that stands for several nodes.
+        computes: what Sentis computes.
+        effect: what may be seen of it.
+        nodes: operators of the ONNX nodes that became this one layer; empty for a node by itself.
+    """
+
+    op: str
+    computes: str
+    effect: str = LAST_DIGITS
+    nodes: tuple[str, ...] = ()
+
+    def sentence(self, places: int) -> str:
+        """Return it for somebody who looks at the imported model in Unity, whose layers are not the file's nodes."""
+        at = counted(places, "place")
+        if not self.nodes:
+            return f"{self.op} ({at}): Sentis computes {self.computes}; {self.effect}"
+        of = f"{len(self.nodes)} ONNX nodes ({', '.join(self.nodes)})"
+        return f"{self.op} ({at}): Sentis makes this one layer of {of} and computes {self.computes}; {self.effect}"
 
 
 @dataclass

@@ -108,14 +108,14 @@ def swish(n: Node) -> None:
     g, x, alpha = n.graph, n.x(), float(n.attributes.get("alpha", 1.0))
     inner = x if alpha == 1 else g.op("Mul", x, g.const(alpha))
     n.put("Div", x, g.op("Add", g.op("Exp", g.op("Neg", inner)), g.const(1.0)))
-    n.rounding("v / (1 + exp(-v))")
+    n.rounding("v / (1 + exp(−v))")
 
 
 @form("Sigmoid", says="1 / (1 + exp(−v))")
 def sigmoid_layer(n: Node) -> None:
     n.floats()
     n.put("Identity", sigmoid(n.graph, n.x()))
-    n.rounding("1 / (1 + exp(-v))")
+    n.rounding("1 / (1 + exp(−v))")
 
 
 @form("Softplus", says="log(1 + exp(−|v|)) + max(v, 0), without log1p")
@@ -124,7 +124,7 @@ def softplus(n: Node) -> None:
     g, x = n.graph, n.x()
     grown = g.op("Exp", g.op("Neg", g.op("Abs", x)))
     n.put("Add", g.op("Log", g.op("Add", grown, g.const(1.0))), g.op("Max", x, g.const(0.0)))
-    n.rounding("log(1 + x), not log1p: up to 6e-8 off")
+    n.rounding("log(1 + x) instead of log1p, up to 6e-8 off")
 
 
 @form("Softsign", says="v / (1 + |v|)")
@@ -148,7 +148,7 @@ def elu(n: Node) -> None:
     g, x, alpha = n.graph, n.x(), n.attributes.get("alpha", 1.0)
     below = g.op("Mul", g.op("Sub", g.op("Exp", x), g.const(1.0)), g.const(alpha))
     n.put("Where", g.op("LessOrEqual", x, g.const(0.0), kind="bool"), below, x, kind="float")
-    n.rounding("exp(v) - 1, not expm1")
+    n.rounding("exp(v) − 1 instead of expm1")
 
 
 @form("Celu", says="max(0, v) + min(0, α·(exp(v/α) − 1))")
@@ -158,7 +158,7 @@ def celu(n: Node) -> None:
     grown = g.op("Exp", g.op("Div", x, g.const(alpha)))
     below = g.op("Mul", g.op("Sub", grown, g.const(1.0)), g.const(alpha))
     n.put("Add", g.op("Max", x, g.const(0.0)), g.op("Min", below, g.const(0.0)))
-    n.rounding("exp(v) - 1, not expm1")
+    n.rounding("exp(v) − 1 instead of expm1")
 
 
 @form("Selu", says="v ≤ 0 ? γ·(α·exp(v) − α) : γ·v; other defaults below opset 6")
@@ -170,7 +170,7 @@ def selu(n: Node) -> None:
     below = g.op("Sub", g.op("Mul", g.op("Exp", x), g.const(alpha)), g.const(alpha))
     chosen = g.op("Where", g.op("LessOrEqual", x, g.const(0.0), kind="bool"), below, x, kind="float")
     n.put("Mul", chosen, g.const(gamma))
-    n.rounding("alpha·exp(v) - alpha")
+    n.rounding("α·exp(v) − α")
 
 
 @form("HardSigmoid", says="max(0, min(1, α·v + β)); NaN → 1")

@@ -36,7 +36,7 @@ def div(n: Node) -> None:
     divisor = n.value(1)
     if divisor is not None and divisor.size == 1 and divisor.ndim == 0 and n.value(0) is None and divisor.item():
         n.put("Mul", n.x(), g.const(np.float32(1.0) / np.float32(divisor.item())))
-        n.rounding("x / c becomes x·(1/c)")
+        n.rounding("x / c as x·(1/c)")
         return
     n.same()
 

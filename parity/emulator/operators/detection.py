@@ -103,4 +103,4 @@ def grid_sample(n: Node) -> None:
     padding = str(n.attributes.get("padding_mode", "zeros"))
     n.same(mode=mode, padding_mode=padding, align_corners=int(n.attributes.get("align_corners", 0)))
     if mode == "nearest":
-        n.rounding("ties of nearest may go to another pixel")
+        n.rounding("which pixel is nearest in its own order of operations", "midway between two it may be the other")

@@ -51,7 +51,7 @@ def asinh(n: Node) -> None:
     n.floats()
     g = n.graph
     n.put("Identity", _root(g, n.x(), 1.0))
-    n.rounding("log(v + sqrt(v² + 1)) cancels for negative v")
+    n.rounding("log(v + √(v² + 1)), which cancels for negative v")
     n.deviates_if(g.op("Less", n.x(), g.const(GONE), kind="bool"), "ASINH.NEGATIVE")
 
 
@@ -59,7 +59,7 @@ def asinh(n: Node) -> None:
 def acosh(n: Node) -> None:
     n.floats()
     n.put("Identity", _root(n.graph, n.x(), -1.0))
-    n.rounding("log(v + sqrt(v·v - 1)) cancels near 1")
+    n.rounding("log(v + √(v·v − 1)), which cancels near 1")
 
 
 @form("Atanh", says="0.5·log((1 + v) / (1 − v))")
@@ -68,7 +68,7 @@ def atanh(n: Node) -> None:
     g, x, one = n.graph, n.x(), n.graph.const(1.0)
     quotient = g.op("Div", g.op("Add", one, x), g.op("Sub", one, x))
     n.put("Mul", g.op("Log", quotient), g.const(0.5))
-    n.rounding("0.5·log((1 + v) / (1 - v)) cancels for small v")
+    n.rounding("0.5·log((1 + v) / (1 − v)), which cancels for small v")
 
 
 @form("Cosh", "Sinh", says="0.5·(exp(v) ± exp(−v))")
@@ -77,11 +77,11 @@ def hyperbolic(n: Node) -> None:
     g, x = n.graph, n.x()
     both = g.op("Add" if n.op == "Cosh" else "Sub", g.op("Exp", x), g.op("Exp", g.op("Neg", x)))
     n.put("Mul", both, g.const(0.5))
-    n.rounding("0.5·(exp(v) ± exp(-v))")
+    n.rounding("0.5·(exp(v) ± exp(−v))")
 
 
 @form("Rsqrt", says="1 / √v", where="optimiser")
 def rsqrt(n: Node) -> None:
     n.floats()
     n.put("Reciprocal", n.graph.op("Sqrt", n.x()))
-    n.rounding("Reciprocal(Sqrt) becomes Rsqrt")
+    n.rounding("1 / √v at once")

@@ -42,7 +42,7 @@ def layer_norm(n: Node) -> None:
     if n.attributes.get("fused"):
         n.deviates("FUSION.LAYERNORM", "the chain becomes a LayerNormalization: variance in one pass", "optimiser")
     else:
-        n.rounding("variance in one pass, E[x²] - E[x]²")
+        n.rounding("the variance in one pass, E[x²] − E[x]²")
 
 
 @form("RMSNormalization", says="x / √(mean(x²) + ε)·scale over the last axis, whatever `axis` says; scale of rank 1")
@@ -55,7 +55,7 @@ def rms_norm(n: Node) -> None:
     squares = g.op("ReduceMean", g.op("Mul", x, x), g.const([-1], "long"), keepdims=1)
     root = g.op("Sqrt", g.op("Add", squares, g.const(epsilon)))
     n.put("Mul", g.op("Div", x, root), scale)
-    n.rounding("x / sqrt(mean(x²) + eps)·scale")
+    n.rounding("x / √(mean(x²) + ε)·scale")
 
 
 def per_channel(g: Graph, name: str, rank: int) -> str:
@@ -72,7 +72,7 @@ def instance_norm(n: Node) -> None:
     k = g.op("Div", per_channel(g, n.x(1), rank), root)
     shift = g.op("Sub", per_channel(g, n.x(2), rank), g.op("Mul", mean, k))
     n.put("Add", g.op("Mul", n.x(), k), shift)
-    n.rounding("variance in one pass, E[x²] - E[x]²")
+    n.rounding("the variance in one pass, E[x²] − E[x]²")
 
 
 @form(

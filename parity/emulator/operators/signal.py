@@ -17,12 +17,14 @@ WINDOWS = {
 }
 
 
-@form(*WINDOWS, says="reads the model's tensor number 0 instead of its input: right only where that is its input")
+@form(*WINDOWS, says="reads the model's tensor number 0 instead of its input: a window as long as that number says")
 def window(n: Node) -> None:
-    if n.x() != n.first:
-        raise Unknown(
-            f"{n.op} {n.label!r}: reads the model's first tensor {n.first!r} instead of its own input {n.x()!r}"
-        )
+    size, rule = n.first, f"{n.op.upper()}.INDEX"
+    if n.x() != size:
+        instead = f"reads the model's first tensor {size!r} instead of its own input {n.x()!r}"
+        if n.value(0) is not None or n.graph.kinds.get(size) != "int" or n.shapes.get(size) not in ((), (1,)):
+            raise Unknown(f"{n.op} {n.label!r}: {instead}")
+        n.deviates(rule, instead)
     periodic, (a, b, c) = int(n.attributes.get("periodic", 1)), WINDOWS[n.op]
 
     def run(size: Array) -> list[Array]:
@@ -30,7 +32,7 @@ def window(n: Node) -> None:
         turns = 2 * np.pi * np.arange(count) / (count if periodic else count - 1)
         return [a - b * np.cos(turns) + c * np.cos(2 * turns)]
 
-    n.numpy(run, [n.x()], "float")
+    n.numpy(run, [size], "float")
 
 
 @form("MelWeightMatrix", how="not emulated", says="reads the model's tensor number 0 instead of its five inputs")

@@ -53,8 +53,9 @@ def cast_to(n: Node, kind: str) -> None:
         n.put("Identity", x)
     elif kind == "int":
         if "CAST.FOLD_ROUNDING" in n.found:
-            broken = g.op("Not", g.op("Equal", g.op("Floor", x), x, kind="bool"))
-            n.unknown_if(broken, "in shape arithmetic the import rounds to even where the run time truncates")
+            cut = g.op("Mul", g.op("Sign", x), g.op("Floor", g.op("Abs", x)))
+            apart = g.op("Not", g.op("Equal", g.op("Round", x), cut, kind="bool"))
+            n.unknown_if(apart, "in shape arithmetic the import rounds to even where the run time truncates")
         g.cast(to_int(g, n, x), "int", n.y())
     else:
         g.cast(x, "float", n.y())
@@ -82,7 +83,7 @@ def cast(n: Node) -> None:
         outside = g.op("Or", *(g.op(*one, kind="bool") for one in _beyond(g, x, low, high)), kind="bool")
         n.deviates_if(outside, "CAST.NARROW_INT")
     elif target in ("FLOAT16", "BFLOAT16"):
-        n.rounding("a cast to half precision rounds nothing")
+        n.rounding("a cast to half precision as none at all", "digits stay that ONNX Runtime rounds away")
 
 
 RANGES = {"INT8": (-128, 127), "UINT8": (0, 255), "INT16": (-(2**15), 2**15 - 1), "UINT16": (0, 2**16 - 1)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,8 @@ from converters.passes import PASSES
 from converters.passes.base import Context
 from converters.passes.unmended import why_not
 from converters.scan import scan
-from parity.emulator import Prediction, predict
+from parity.emulator import Prediction
+from parity.emulator.emulation import Emulation
 from parity.emulator.node import as_kind
 from parity.runners.sentis import onnx_outputs
 from weights_bridge.errors import StageError
@@ -72,6 +74,10 @@ def reference_of(case: Shown, path: Path) -> np.ndarray:
     return onnx_outputs(path, case.inputs)["y"]
 
 
+def predicted(case: Shown, path: Path) -> Prediction:
+    return Emulation(path, case.version, any_opset=case.any_opset).predict(case.inputs)
+
+
 def close(found: Prediction, wanted: np.ndarray) -> bool:
     """Tell whether a prediction is what ONNX says, up to rounding."""
     got = found.outputs.get("y")
@@ -86,7 +92,7 @@ def close(found: Prediction, wanted: np.ndarray) -> bool:
 def test_the_deviation_shows_and_says_its_rule(rule: str, tmp_path: Path):
     case = SHOWN[rule]
     path = written(case, tmp_path)
-    found = predict(path, case.inputs, case.version)
+    found = predicted(case, path)
     assert found.verdict == "predicted", found.reason
     assert not close(found, reference_of(case, path))
     told = {one.rule for one in found.deviations}
@@ -95,6 +101,13 @@ def test_the_deviation_shows_and_says_its_rule(rule: str, tmp_path: Path):
     for one in found.deviations:
         assert one.source and one.confidence
         assert one.rule != rule or ("not verified" in one.confidence) != source.verified
+
+
+@pytest.mark.parametrize("rule", [rule for rule in sorted(SHOWN) if SHOWN[rule].any_opset])
+def test_an_opset_that_the_version_does_not_document_is_not_predicted_unless_asked_for(rule: str, tmp_path: Path):
+    case = SHOWN[rule]
+    found = predicted(replace(case, any_opset=False), written(case, tmp_path))
+    assert found.verdict == "not predicted" and "OPSET.WINDOW" in found.reason
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -115,7 +128,7 @@ def test_the_pass_that_claims_it_cures_it(rule: str, tmp_path: Path):
         names = [name for one in scan(fixed, case.version) if one.blocking for name in one.passes]
     given = {value.name: case.inputs[value.name] for value in model.graph.input if value.name in case.inputs}
     try:
-        found = predict(fixed, given, case.version)
+        found = predicted(replace(case, inputs=given), fixed)
     except StageError as error:
         raise AssertionError(error.message) from None
     assert found.verdict == "predicted", found.reason

@@ -178,6 +178,24 @@ def test_a_window_is_right_only_where_its_size_is_the_first_input(made: Made):
     model = made(nodes, {"x": (1, [8]), "n": (7, [])}, ["y"])
     found = predict(model, {"x": np.ones(8, np.float32), "n": size})
     assert found.verdict == "not predicted" and "first tensor" in found.reason
+    nodes = [node("HannWindow", ["n"], ["w"]), node("Cast", ["m"], ["f"], to=1), node("Mul", ["w", "f"], ["y"])]
+    model = made(nodes, {"m": (6, [1]), "n": (7, [])}, ["y"])
+    other = predict(model, {"m": np.array([4], np.int32), "n": size})
+    np.testing.assert_allclose(other.outputs["y"], 4 * np.hanning(5)[:4], atol=1e-6)
+    assert "HANNWINDOW.INDEX" in rules(other)
+
+
+@pytest.mark.parametrize(("length", "verdict"), [(4, "predicted"), (5, "predicted"), (7, "not predicted")])
+def test_half_a_size_is_predicted_where_rounding_to_even_and_cutting_off_agree(made: Made, length: int, verdict: str):
+    half = [node("Cast", ["n"], ["f"], to=1), node("Mul", ["f", "c"], ["g"]), node("Cast", ["g"], ["i"], to=7)]
+    nodes = [node("Shape", ["x"], ["n"]), *half, node("Expand", ["one", "i"], ["y"])]
+    held = {"c": np.array([0.5], np.float32), "one": np.array([1], np.float32)}
+    found = predict(made(nodes, {"x": (1, [length])}, ["y"], held), {"x": np.ones(length, np.float32)})
+    assert found.verdict == verdict
+    if verdict == "predicted":
+        assert found.outputs["y"].shape == (2,)
+    else:
+        assert "rounds to even" in found.reason
 
 
 def test_stft_of_a_signal_with_channels_is_numpys(made: Made):

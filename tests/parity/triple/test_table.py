@@ -277,3 +277,43 @@ def test_out_gets_json_page_and_picture(linear: Case, tmp_path: Path) -> None:
 )
 def test_what_does_not_go_together_is_a_wrong_use(words: list[str]) -> None:
     assert call("parity", *words).exit_code == 2
+
+
+def test_edge_b_needs_no_outputs_of_the_original_and_the_others_say_so(linear: Case) -> None:
+    with_outputs = linear.asked(edge="b")
+    np.savez(linear.fixture, **{"in::x": linear.inputs["x"]})  # pyright: ignore[reportArgumentType]
+    assert linear.asked(edge="b")["rows"] == with_outputs["rows"]
+    measured = linear.asked("--sentis-dump", linear.dump(), edge="b")
+    assert (
+        rows(measured)["B"] == ("pass", "measured (2.6.0, CPU, 2026-12-01)") and measured["emulator"]["compared"] == 2
+    )
+    missing = call("parity", "--model", linear.model, "--fixture", linear.fixture, "--edge", "ab")
+    assert missing.exit_code == 1 and "wanted in::<input> and out::<output>" in missing.stderr
+    assert "--edge b alone needs no outputs" in missing.stderr
+
+
+def test_a_miss_at_edge_b_is_looked_for_without_outputs_of_the_original(case: Callable[..., Case]) -> None:
+    text = '<ir_version: 10, opset_import: ["": 18]> one (float[3] x) => (float[3] y) { y = Sum(x) }'
+    one = case(text, {"x": np.ones(3, np.float32)})
+    np.savez(one.fixture, **{"in::x": one.inputs["x"]})  # pyright: ignore[reportArgumentType]
+    document = one.asked(edge="b", code=3)
+    assert "first at Sum" in next(step["found"] for step in document["steps"] if step["number"] == "2")
+
+
+def test_notes_say_which_layers_unity_shows_instead_of_which_nodes(case: Callable[..., Case]) -> None:
+    text = """<ir_version: 10, opset_import: ["": 18]>
+    norm (float[2, 4] x) => (float[2, 4] y) {
+        p = Pow(x, two)  m = ReduceMean(p, last)  a = Add(m, eps)  s = Sqrt(a)  q = Div(unit, s)  n = Mul(x, q)
+        t = Mul(scale, n)  u = Sigmoid(t)  v = Mul(t, u)  y = Div(v, three)
+    }"""
+    scalars = {name: np.float32(value) for name, value in (("two", 2), ("eps", 1e-5), ("unit", 1), ("three", 3))}
+    held = {name: np.asarray(value) for name, value in scalars.items()}
+    one = case(text, {"x": np.ones((2, 4), np.float32)}, last=np.asarray([-1]), scale=np.ones(4, np.float32), **held)
+    assert one.asked(edge="b")["facts"]["notes"] == [
+        "RMSNormalization (1 place): Sentis makes this one layer of 7 ONNX nodes "
+        "(Pow, ReduceMean, Add, Sqrt, Div, Mul, Mul) and computes x / √(mean(x²) + ε)·scale; "
+        "its last digits may differ",
+        "Swish (1 place): Sentis makes this one layer of 2 ONNX nodes (Sigmoid, Mul) and computes v / (1 + exp(−v)); "
+        "its last digits may differ",
+        "Div (1 place): Sentis computes x / c as x·(1/c); its last digits may differ",
+    ]
