@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 
 from converters.unity import csharp
-from converters.unity.contract import Contract
 from weights_bridge.errors import StageError
 from weights_bridge.files import read_json
 
@@ -14,12 +13,6 @@ NAME = "gate.json"
 SCHEMA = "mlx-sentis/gate/1"
 SCORE = "first_token_margin"
 HINT = "`mlx-sentis eval RUN` writes it again"
-OTHER_SYNTAX = "<start_function_call>"  # values in it are no JSON
-
-
-def reads_calls(contract: Contract) -> bool:
-    """Tell whether C# can read the calls that a prompt contract's model writes."""
-    return OTHER_SYNTAX not in contract.text("tool_serialisation", "probe_answer")
 
 
 def gate_sources(path: Path) -> dict[str, str]:

@@ -6,59 +6,29 @@ reference to a script. Large files come first, so that a full disk stops it befo
 
 from __future__ import annotations
 
-import importlib.resources
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from converters.facts import versions
-from converters.unity import gate, model, parity_inputs
+from converters.unity import model, parity_inputs
 from converters.unity.assemblies import assembly_files, require_no_other_assembly
+from converters.unity.base import Base, base_of_run
 from converters.unity.contract import NAME, Contract
 from converters.unity.csharp import require_namespace
 from converters.unity.helpers import helper_sources
-from converters.unity.model import GraphContract, model_sources
 from converters.unity.page import kit_page
+from converters.unity.parts import HARNESS, JSON, Parts, base_parts, prompt_parts, run_parts, sources_of
 from converters.unity.placing import alone_in, place_file
 from converters.unity.probes.pack import FOLDER as PROBES
 from converters.unity.probes.pack import write_probes
-from converters.unity.prompt import prompt_sources
 from converters.unity.requirements import require_finished
 from weights_bridge.errors import StageError, UsedWronglyError
-from weights_bridge.files import sha256_of, write_text
+from weights_bridge.files import write_text
 from weights_bridge.run_folder import RunFolder
 
 NAMESPACE = "MlxSentis"  # of the sources as they lie in this package
-TOKENIZER = "Tokenizer/tokenizer.json"
-JSON = "Runtime/Json.cs"
-PROMPT = (
-    JSON,
-    "Runtime/PromptBuilder.cs",
-    "Tests/Editor/ContractFile.cs",
-    "Tests/Editor/FieldCheck.cs",
-    "Tests/Editor/PromptContractTests.cs",
-    "Tests/Editor/TokenizerCheck.cs",
-)
-LOOP = (
-    "Runtime/GreedyDecoder.cs",
-    "Runtime/KeyValueCache.cs",
-    "Runtime/LogitsReader.cs",
-    "Runtime/PromptInputs.cs",
-    "Runtime/SentisTokenizer.cs",
-    "Runtime/StepInputs.cs",
-    "Tests/Editor/KitFilesTests.cs",
-)
-HARNESS = (
-    "Editor/DumpWriter.cs",
-    "Editor/FixtureFile.cs",
-    "Editor/FixtureHash.cs",
-    "Editor/FixtureRun.cs",
-    "Editor/ModelImport.cs",
-    "Editor/ParityHarness.cs",
-    "Editor/TensorBytes.cs",
-)
-CALLS, GATE = ("Runtime/ToolCall.cs",), ("Runtime/CallGate.cs",)
 
 
 @dataclass(frozen=True)
@@ -68,6 +38,7 @@ class KitSettings:
     Attributes:
         namespace: of the C# sources, also the name of their assembly.
         prompt_only: only what the prompt contract says; a run that was prepared is enough.
+        base: the base weights of a run, which need no training.
         ungated: go on without a passed edge A; manifest and kit say so.
         link: a hard link to the run's model instead of a copy.
         helpers: of `helpers.HELPERS`, to come with it.
@@ -76,6 +47,7 @@ class KitSettings:
 
     namespace: str = NAMESPACE
     prompt_only: bool = False
+    base: bool = False
     ungated: bool = False
     link: bool = False
     helpers: Sequence[str] = ()
@@ -87,31 +59,21 @@ class KitSettings:
         return (*helper_sources(self.helpers), *((*HARNESS, JSON) if self.probes else ()))
 
 
-@dataclass
-class _Parts:
-    """What goes into a kit: texts by path, and large files by path."""
-
-    texts: dict[str, str]
-    files: dict[str, Path] = field(default_factory=dict)
-    fixtures: list[parity_inputs.HarnessModel] = field(default_factory=list)
-    sentis: str = ""
-
-
 def write_kit(run: RunFolder, out: Path, namespace: str = NAMESPACE, **settings: Any) -> dict[str, Any]:
     """Write what a Unity project needs of a run.
 
     Args:
-        run: a finished run; with `prompt_only` a prepared one.
+        run: a finished run; with `base` one whose export passed edge A, with `prompt_only` a prepared one.
         out: the folder, inside `Assets/` or to be copied there.
         namespace: of the C# sources.
         settings: the other fields of `KitSettings`.
 
     Returns:
-        `files`, `contract_sha256`, `model_sha256`, `fixtures`, `gate` (whether there is one), `ungated`, and
+        `files`, `contract_sha256`, `model_sha256`, `fixtures`, `gate` (whether there is one), `base`, `ungated`, and
         `other_openings`: kinds of samples whose system turn or tools differ from those that the prompt builder writes.
 
     Raises:
-        UsedWronglyError: the namespace is none.
+        UsedWronglyError: the namespace is none, or two settings exclude each other.
         BudgetMissedError: edge A has not passed for this model.
         StageError: the run is not finished, a file was altered, a template that no fixed pieces can stand for, the
             folder holds another kit, or it is being written to.
@@ -119,20 +81,40 @@ def write_kit(run: RunFolder, out: Path, namespace: str = NAMESPACE, **settings:
     wanted = KitSettings(namespace, **settings)
     _require(out, wanted)
     _require_apart(run, out)
-    contract_file = run.path(NAME)
-    inputs = [contract_file] if wanted.prompt_only else require_finished(run, ungated=wanted.ungated)
+    base = base_of_run(run, ungated=wanted.ungated) if wanted.base else None
+    if base is not None:
+        inputs = [*base.inputs]
+    else:
+        inputs = [run.path(NAME)] if wanted.prompt_only else require_finished(run, ungated=wanted.ungated)
     with run.stage("unity", inputs) as stage:
-        contract = Contract(contract_file)
-        parts = prompt_parts(contract) if wanted.prompt_only else run_parts(run, contract)
+        parts = base_parts(base) if base is not None else _run_parts(run, wanted)
         files = _write(out, parts, wanted)
         if out.resolve().is_relative_to(run.root.resolve()):  # what lies outside of the run is not the run's to verify
             stage.wrote(*(out / name for name in files))
         stage.facts |= {"out": str(out), "namespace": namespace, "files": files, "ungated": wanted.ungated}
-    facts = {"namespace": namespace, "files": files, "contract_sha256": contract.sha256, "ungated": wanted.ungated}
+        stage.facts |= {"base": wanted.base}
+    return _facts(parts, wanted, files)
+
+
+def write_base_kit(base: Base, out: Path, wanted: KitSettings) -> dict[str, Any]:
+    """Write what a Unity project needs of an exported graph; as `write_kit`, but there is no run that records it."""
+    _require(out, wanted)
+    parts = base_parts(base)
+    return _facts(parts, wanted, _write(out, parts, wanted))
+
+
+def _run_parts(run: RunFolder, wanted: KitSettings) -> Parts:
+    contract = Contract(run.path(NAME))
+    return prompt_parts(contract) if wanted.prompt_only else run_parts(run, contract)
+
+
+def _facts(parts: Parts, wanted: KitSettings, files: list[str]) -> dict[str, Any]:
+    facts = {"namespace": wanted.namespace, "files": files, "ungated": wanted.ungated, "base": wanted.base}
+    facts |= {"contract_sha256": parts.prompt_sha256 or None, "other_openings": parts.openings}
     if parts.fixtures:
         facts |= {"model_sha256": parts.fixtures[0].sha256, "fixtures": len(parts.fixtures[0].fixtures)}
-        facts |= {"gate": GATE[0] in parts.texts}
-    return facts | {"other_openings": other_openings(contract)}
+        facts |= {"gate": parts.has_gate}
+    return facts
 
 
 def write_tools(out: Path, wanted: KitSettings) -> dict[str, Any]:
@@ -153,12 +135,14 @@ def write_tools(out: Path, wanted: KitSettings) -> dict[str, Any]:
         hint = "give a run, or --probes, or --helper NAME"
         raise UsedWronglyError("unity: nothing to write", hint=hint)
     _require(out, wanted)
-    return {"namespace": wanted.namespace, "files": _write(out, _Parts({}), wanted)}
+    return {"namespace": wanted.namespace, "files": _write(out, Parts({}), wanted)}
 
 
 def _require(out: Path, wanted: KitSettings) -> None:
     require_namespace(wanted.namespace)
     helper_sources(wanted.helpers)
+    if wanted.base and wanted.prompt_only:
+        raise UsedWronglyError("--base brings a model, --prompt-only none", hint="leave one of the two")
     if out.exists() and not out.is_dir():
         raise StageError(f"{out}: a file, wanted a folder", hint="choose another --out")
 
@@ -171,41 +155,12 @@ def _require_apart(run: RunFolder, out: Path) -> None:
         raise UsedWronglyError(f"--out {out}: lies among the files of the run {run.root}", hint=hint)
 
 
-def sources_of(names: Sequence[str]) -> dict[str, str]:
-    """Return path to text of sources that are always the same."""
-    root = importlib.resources.files("converters.unity") / "sources"
-    return {name: (root / name).read_text(encoding="utf-8") for name in names}
-
-
-def prompt_parts(contract: Contract) -> _Parts:
-    """Return what the prompt contract alone brings."""
-    texts = sources_of(PROMPT) | prompt_sources(contract) | {f"Tests/Editor/{NAME}": contract.file_text}
-    if gate.reads_calls(contract):
-        texts |= sources_of(CALLS)
-    return _Parts(texts)
-
-
-def run_parts(run: RunFolder, contract: Contract) -> _Parts:
-    """Return what a finished run brings."""
-    parts, onnx = prompt_parts(contract), run.path("onnx", "model.onnx")
-    graph, sha256 = GraphContract(run.path("onnx", model.NAME)), run.recorded_hashes().get("onnx/model.onnx")
-    sha256 = sha256 or sha256_of(onnx)
-    parts.texts |= sources_of((*LOOP, *HARNESS)) | model_sources(graph, sha256)
-    rules = run.path("eval", gate.NAME)
-    if rules.is_file() and gate.reads_calls(contract):
-        parts.texts |= sources_of(GATE) | gate.gate_sources(rules)
-    parts.files |= {model.MODEL: onnx, TOKENIZER: run.path("merged", "tokenizer.json")}
-    fixtures = parity_inputs.run_fixtures(run.path("onnx", "fixtures"))
-    parts.fixtures = [parity_inputs.HarnessModel(f"../{model.MODEL}", sha256, fixtures)]
-    parts.sentis = graph.text("sentis")
-    return parts
-
-
-def _write(out: Path, parts: _Parts, wanted: KitSettings) -> list[str]:
+def _write(out: Path, parts: Parts, wanted: KitSettings) -> list[str]:
     """Write a kit and return the paths of its files in it."""
     parts.texts |= sources_of(wanted.sources)
     parts.texts |= assembly_files(wanted.namespace, parts.texts)
-    parts.texts |= {"README.md": kit_page(wanted.namespace, parts.texts, parts.files)}
+    made = any(one.made for one in parts.fixtures)
+    parts.texts |= {"README.md": kit_page(wanted.namespace, parts.texts, parts.files, made=made)}
     require_no_other_assembly(out, parts.texts)
     with alone_in(out):
         for name, source in parts.files.items():
@@ -225,14 +180,3 @@ def _renamed(source: str, namespace: str) -> str:
     for before in ("namespace ", "-executeMethod "):
         source = source.replace(f"{before}{NAMESPACE}", f"{before}{namespace}")
     return source
-
-
-def other_openings(contract: Contract) -> list[str]:
-    """Return the kinds of samples that do not begin with the leading sample's system turn and tools."""
-    leading = _opening(contract, ())
-    return [kind for kind in contract.value("samples") if _opening(contract, ("samples", kind)) != leading]
-
-
-def _opening(contract: Contract, keys: tuple[str, ...]) -> tuple[Any, Any]:
-    first = contract.value(*keys, "messages")[:1]
-    return [message for message in first if message.get("role") == "system"], contract.value(*keys, "tools")

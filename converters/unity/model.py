@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -96,20 +97,37 @@ class GraphContract:
         return StageError(f"{self.path}: {key}: found {str(found)[:60]!r}, wanted {wanted}", hint=HINT)
 
 
-def model_sources(contract: GraphContract, sha256: str) -> dict[str, str]:
+@dataclass(frozen=True)
+class Ends:
+    """What the loop takes from a prompt contract, where there is none.
+
+    Attributes:
+        stop_ids: of which each ends an answer.
+        padding_value: fills a batch up; None for none.
+        padding_side: `left` or `right`.
+    """
+
+    stop_ids: Sequence[int]
+    padding_value: int | None
+    padding_side: str
+
+
+def model_sources(contract: GraphContract, sha256: str, ends: Ends | None = None) -> dict[str, str]:
     """Return path to text of what is written of a graph, in the namespace `MlxSentis`.
 
     Args:
         contract: the graph's.
         sha256: of the model's file.
+        ends: what ends an answer; None leaves that to the prompt contract.
     """
     what = "The model's sizes, and the names of its inputs and outputs."
-    return {"Runtime/ModelConstants.cs": csharp.constants(NAME, "ModelConstants", what, _fields(contract, sha256))}
+    fields = _fields(contract, sha256, ends)
+    return {"Runtime/ModelConstants.cs": csharp.constants(NAME, "ModelConstants", what, fields)}
 
 
-def _fields(contract: GraphContract, sha256: str) -> list[csharp.Field]:
+def _fields(contract: GraphContract, sha256: str, ends: Ends | None) -> list[csharp.Field]:
     past, present = contract.cache_names
-    sizes = contract.sizes
+    sizes, (stop_ids, padding, side) = contract.sizes, _ends(ends)
     chosen = csharp.text(NEXT_TOKEN if contract.puts_out_next_token else None)
     return [
         ("The model's file in the kit.", "string", "File", csharp.text(MODEL)),
@@ -145,10 +163,18 @@ def _fields(contract: GraphContract, sha256: str) -> list[csharp.Field]:
         ("Outputs: the same with the new tokens.", csharp.TEXTS, "PresentNames", _texts(present)),
         ("Output: logits, [1, new, VocabularySize].", "string", "LogitsName", csharp.text("logits")),
         ("Output: the next token's id, [1, 1]; null where the model has none.", "string", "NextTokenName", chosen),
-        ("Ids of which each ends an answer.", csharp.INTEGERS, "StopIds", "PromptContract.StopIds"),
-        ("Id that fills a batch up.", "int", "PaddingValue", "PromptContract.PaddingValue"),
-        ("Where padding goes: left or right.", "string", "PaddingSide", "PromptContract.PaddingSide"),
+        ("Ids of which each ends an answer.", csharp.INTEGERS, "StopIds", stop_ids),
+        ("Id that fills a batch up; -1 for none.", "int", "PaddingValue", padding),
+        ("Where padding goes: left or right.", "string", "PaddingSide", side),
     ]
+
+
+def _ends(ends: Ends | None) -> tuple[str, str, str]:
+    """Return stop ids, padding id and side as C#: the prompt contract's where there is one."""
+    if ends is None:
+        return "PromptContract.StopIds", "PromptContract.PaddingValue", "PromptContract.PaddingSide"
+    padding = -1 if ends.padding_value is None else ends.padding_value
+    return csharp.integers(ends.stop_ids, " " * 8), str(padding), csharp.text(ends.padding_side)
 
 
 def _texts(values: Sequence[str]) -> str:

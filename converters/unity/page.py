@@ -8,7 +8,7 @@ from string import Template
 
 from converters.unity.helpers import FOLDER, HELPERS
 
-PLAIN_ANSWER = """        decoder.Begin(tokenizer.Encode(PromptBuilder.Build(text)));
+PLAIN_ANSWER = """        decoder.Begin(tokenizer.Encode($prompt));
         while (decoder.Ids.Count < 64 && decoder.Step())
         {
             yield return null;
@@ -26,23 +26,39 @@ GATED_ANSWER = """        decoder.Begin(tokenizer.Encode(PromptBuilder.Build(tex
         Debug.Log(isCall ? call.Name : "nothing to do: " + answer);"""
 
 
-def kit_page(namespace: str, sources: Iterable[str], files: Iterable[str]) -> str:
+NO_BUILDER = """
+There is no prompt builder, because nothing says which prompts are written: `text` is a whole prompt as the model's
+chat template renders it, special tokens among it. `mlx-sentis prepare` and `unity RUN --base` bring a builder for the
+prompts of your own rows.
+"""
+OF_A_RUN = "parity RUN --edge ab --sentis-dump /tmp/dump"
+OF_MADE_INPUTS = "parity --model Model/model.onnx --fixture Parity~/made-prompt.npz --edge b --sentis-dump /tmp/dump"
+
+
+def kit_page(namespace: str, sources: Iterable[str], files: Iterable[str], *, made: bool = False) -> str:
     """Return the page.
 
     Args:
         namespace: of the kit.
         sources: paths of its sources, which decide what it speaks of.
         files: paths of its large files; without a model the page is of the prompt, or of the tools, alone.
+        made: whether the model has its base weights, and the harness made inputs.
     """
     known = set(sources)
-    has_gate = "Runtime/CallGate.cs" in known
+    has_gate, has_prompt = "Runtime/CallGate.cs" in known, "Runtime/PromptBuilder.cs" in known
+    plain = PLAIN_ANSWER.replace("$prompt", "PromptBuilder.Build(text)" if has_prompt else "text")
     words = {
         "namespace": namespace,
+        "kind": "base" if made else "fine-tuned",
+        "builder": "prompt builder, " if has_prompt else "",
+        "tested": "prompt to the byte, ids, files" if has_prompt else "the model's file",
         "gate": ", gate for calls out of scope" if has_gate else "",
-        "answer": GATED_ANSWER if has_gate else PLAIN_ANSWER,
+        "prompts": "" if has_prompt else NO_BUILDER,
+        "answer": GATED_ANSWER if has_gate else plain,
+        "measured": OF_MADE_INPUTS if made else OF_A_RUN,
     }
-    names = ["model", "measure"] if any(files) else ["prompt"] if "Runtime/PromptBuilder.cs" in known else ["tools"]
-    if "Runtime/PromptBuilder.cs" in known:
+    names = ["model", "measure"] if any(files) else ["prompt"] if has_prompt else ["tools"]
+    if has_prompt:
         names.append("tests")
     if helpers := [what for what, (first, *_) in _helpers() if f"{FOLDER}/{first}" in known]:
         names.append("helpers")

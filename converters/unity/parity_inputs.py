@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from weights_bridge.compare import Array
 from weights_bridge.errors import StageError
 from weights_bridge.files import folder_written_whole, read_json, write_json
@@ -27,12 +29,14 @@ class HarnessModel:
         sha256: of the file.
         fixtures: fixture name to inputs.
         side_files: names of files with external data, beside the model.
+        made: whether the inputs lie nowhere else: then `NAME.npz` holds them too, for `parity --fixture`.
     """
 
     file: str
     sha256: str
     fixtures: Mapping[str, Mapping[str, Array]]
     side_files: Sequence[str] = field(default=())
+    made: bool = False
 
 
 def run_fixtures(folder: Path) -> dict[str, dict[str, Array]]:
@@ -77,6 +81,8 @@ def write_parity_inputs(folder: Path, models: Sequence[HarnessModel], sentis: st
 
 def _model(new: Path, model: HarnessModel, number: int) -> dict[str, Any]:
     place = "" if number == 0 else f"{number}-"  # two models may have fixtures of one name
+    for name, inputs in model.fixtures.items() if model.made else ():
+        np.savez(new / f"{name}.npz", **{f"in::{key}": array for key, array in inputs.items()})  # pyright: ignore[reportArgumentType]
     fixtures = [_fixture(new, name, f"{place}{name}", inputs) for name, inputs in model.fixtures.items()]
     listed = {"side_files": list(model.side_files), "fixtures": fixtures}
     return {"file": model.file, "sha256": model.sha256} | listed

@@ -33,10 +33,10 @@ def require_finished(run: RunFolder, *, ungated: bool) -> list[Path]:
     bring_back(run.path("onnx", "fixtures"))
     missing = [f"{name}: stage {stage}" for name, stage in MADE_BY.items() if not run.path(name).is_file()]
     if missing:
-        hint = "finish it with `mlx-sentis run`; --prompt-only writes prompt and tests of a run that was only prepared"
+        hint = "finish it with `mlx-sentis run`; --base takes the base weights, --prompt-only prompt and tests alone"
         raise all_at_once(f"{run.root}: the run is not finished, there is no:", missing, hint=hint)
     verdict = run.path("parity", "a.json")
-    if not ungated and (why := _gate_fault(run, verdict)):
+    if not ungated and (why := gate_fault(run, verdict)):
         raise BudgetMissedError(f"edge A has not passed for this model: {why}", hint=GATE_HINT)
     archives = sorted(run.path("onnx", "fixtures").glob("*.npz"))
     gate = run.path("eval", "gate.json")
@@ -45,7 +45,8 @@ def require_finished(run: RunFolder, *, ungated: bool) -> list[Path]:
     return [*(run.path(name) for name in MADE_BY), *archives, *optional]
 
 
-def _gate_fault(run: RunFolder, verdict: Path) -> str:
+def gate_fault(run: RunFolder, verdict: Path, stage: str = GATE_STAGE, graph: str = "onnx/model.onnx") -> str:
+    """Return why edge A has not passed for a graph of a run; empty where it has."""
     if not verdict.is_file():
         return f"{verdict} is not there"
     try:
@@ -54,7 +55,7 @@ def _gate_fault(run: RunFolder, verdict: Path) -> str:
         return error.message
     if not isinstance(report, dict) or report.get("passed") is not True:
         return f"{verdict} says it failed"
-    measured = run.manifest()["stages"].get(GATE_STAGE, {"inputs": {}})["inputs"].get("onnx/model.onnx")
-    if measured != run.recorded_hashes().get("onnx/model.onnx"):
-        return f"{verdict} was measured on another onnx/model.onnx"
+    measured = run.manifest()["stages"].get(stage, {"inputs": {}})["inputs"].get(graph)
+    if measured is None or measured != run.recorded_hashes().get(graph):
+        return f"{verdict} was measured on another {graph}"
     return ""

@@ -55,7 +55,7 @@ class Compiled:
         return [one if one.startswith("refused") else base64.b64decode(one).decode() for one in made]
 
     def calls(self, *answers: str) -> list[str]:
-        """Return the call that each answer makes, as `name count-of-arguments`; empty where it makes none."""
+        """Return the call that each answer makes, as `name arguments` spelled out; empty where it makes none."""
         found = self.run("calls", *map(_base64, answers))
         return [found[str(number + 1)] for number in range(len(answers))]
 

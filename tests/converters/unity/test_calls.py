@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers import edit_json
-from unity_kit import build_kit, said_by
+from unity_kit import said_by
 
 from converters.unity.kit import write_kit
 from mlx_sentis.prepare.answers import parse_answer
@@ -24,6 +25,23 @@ VALUES = [
     '"\\u00e9"', '"\\ud83d\\udeaa"', '"\\ud83d"', '"\\x"', '"tab\t"', "[1, 2]", "[1,]", "{}", '{"a": 1, "a": 2}',
     '"</tool_call>"', "'a'",
 ]  # fmt: skip
+E = "<escape>"
+FIRST = f"<start_function_call>call:open{{door:{E}left{E},count:2}}<end_function_call>"
+ESCAPED_DEEP = "call:x{a:" + "[" * 70 + "1" + "]" * 70 + "}"
+ESCAPED = [
+    "call:f{}", "call:f {}", "call: f{}", "call: {}", "call:  {}", "call:{}", "call:f", "f{}", " call:f{} ",
+    "call:f<{}", "call:f{ }", "call:f{a}", "call:f{a:}", "call:f{a:1,}", "call:f{a:1 , b : 2 }", "call:f{a:1}}",
+    "call:f{a:1]",
+    "call:f{a:1,a:2}", f"call:f{{{E}a:b{E}:1}}", f"call:f{{{E}a{E} : 1}}", f"call:f{{{E}a{E}1}}", "call:f{:1}",
+    "call:f{ :1}",
+    f"call:f{{a:{E}x, y}}]:<{E},n:3}}", f"call:f{{a:{E}{E}}}", f"call:f{{a:{E}x}}", f"call:f{{a:{E}x{E}y}}",
+    f"call:f{{a:{{b:[{E}x{E},true,null,1.5],c:{{}}}},d:[]}}", "call:f{a:[1,[2,{b:None}],True,False]}", "call:f{a:none}",
+    "call:f{a:[ ]}", "call:f{a:[1,]}", "call:f{a:\u00a01\u2003}", "call:f\u00a0{a:1}", "call:f{a:1 2}",
+    "call:f{a:hello}",
+    f"call:f{{a:{E}T\u00fcr \U0001f6aa{E}}}", f"call:f{{a:{E}line\nnext{E}}}", ESCAPED_DEEP,
+    "call:x{a:" + "[" * 60 + "]" * 60 + "}", f"call:f{{b:{E}1{E},a:1,c:{{z:1.0,y:-0,x:1e2}}}}",
+    "call:f{a:99999999999999999999}",
+]  # fmt: skip
 TEXTS = [
     "none", "", " ", "Certainly!", "{", CALL, f"  {CALL}\n", f"{CALL}\n{CALL}", f"{CALL} {CALL}", f"Sure.\n{CALL}",
     f"{CALL}\nDone.", f" {CALL}\n {CALL}", f"{CALL}\n\n", '{"name": "open"}', '{"name": 1, "arguments": {}}',
@@ -35,6 +53,11 @@ TEXTS = [
     f"<tool_call>\u00a0{CALL}</tool_call>",
     *(f'{{"name": "set", "arguments": {{"value": {value}}}}}' for value in VALUES),
     *(f'<tool_call>{{"name": "set", "arguments": {{"value": {value}}}}}</tool_call>' for value in VALUES),
+    *(f"<start_function_call>call:set{{value:{value}}}<end_function_call>" for value in VALUES),
+    *(f"<start_function_call>{call}<end_function_call>" for call in ESCAPED),
+    f"{FIRST}{FIRST}", f"Sure. {FIRST} Done.", f"{FIRST}<start_function_call>", f"{FIRST}<end_function_call>",
+    "<start_function_call>call:f{}", "<start_function_call>", f"{FIRST}<tool_call>{CALL}</tool_call>",
+    f"<tool_call>{CALL}</tool_call>{FIRST}", f"<tool_call>{FIRST}</tool_call>", "call:f{}<end_function_call>",
 ]  # fmt: skip
 
 
@@ -42,7 +65,23 @@ def wanted_of(text: str, style: str) -> str:
     found = parse_answer(text, style)
     if found.kind != "call" or len(found.calls) != 1:
         return ""
-    return f"{found.calls[0].name} {len(found.calls[0].arguments)}"
+    return f"{found.calls[0].name} {spelled(found.calls[0].arguments)}"
+
+
+def spelled(value: Any) -> str:
+    """Return a value as `Tests.cs` spells it: types kept apart, numbers by their bits, texts as hexadecimal UTF-8."""
+    if isinstance(value, dict):
+        pairs = sorted(value.items(), key=lambda pair: pair[0].encode("utf-16-be"))
+        return "{" + ",".join(f"{spelled(key)}:{spelled(one)}" for key, one in pairs) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(spelled, value)) + "]"
+    if isinstance(value, str):
+        return "s" + value.encode().hex()
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, int) and -(2**63) <= value < 2**63:
+        return f"i{value}"
+    return "d" + struct.pack(">d", float(value)).hex()
 
 
 def styled(prepared: RunFolder, folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
@@ -64,13 +103,6 @@ def test_a_call_is_what_pythons_reader_takes_for_one(
     differing = [(text, mine, right) for text, mine, right in zip(TEXTS, found, wanted, strict=True) if mine != right]
     assert differing == []
     assert 10 < sum(map(bool, wanted)) < len(TEXTS) - 10
-
-
-def test_a_syntax_that_is_no_json_brings_no_reader(prepared: RunFolder, stubs: Path, tmp_path: Path) -> None:
-    probe = "<start_function_call>call:open{door:<escape>left<escape>}<end_function_call>"
-    kit = styled(prepared, tmp_path / "run", lambda c: c["tool_serialisation"].update(probe_answer=probe))
-    assert not (kit / "Runtime" / "ToolCall.cs").exists()
-    build_kit(kit, stubs, tmp_path / "built", "MyGame.Npc")
 
 
 def test_the_gate_passes_what_pythons_gate_passes(project: Any) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,79 +12,13 @@ import pytest
 from exports import Exported
 from unity_engine import Engine
 from unity_kit import Built, build_kit
+from unity_loop import MOST, Loop, faults_of
 
 from converters.unity.kit import write_kit
 from mlx_sentis.evaluation.gate import first_token_margin
-from parity.runners.decoder_io import prefill_inputs
 from parity.runners.onnx_decoder import OnnxDecoder
 from weights_bridge.files import read_json
 from weights_bridge.run_folder import RunFolder
-
-MODEL = "Assets/Npc/Model/model.onnx"
-MOST = 96  # tokens that the cache holds; the toy's window is far smaller
-
-
-@dataclass(frozen=True)
-class Said:
-    """What the loop said of one prompt.
-
-    Attributes:
-        made: tensors that the steps made.
-        alive: how many of them were not given back.
-        garbage: bytes that the steps allocated.
-        margin: of the first token.
-        state: `done` (a stop id), `full` or `cut` (by the caller).
-        ids: the answer.
-    """
-
-    made: int
-    alive: int
-    garbage: int
-    margin: float
-    state: str
-    ids: list[int]
-
-
-@dataclass(frozen=True)
-class Loop:
-    """The program that drives the loop, and the project its model lies in."""
-
-    program: Path
-    project: Path
-
-    def __call__(
-        self,
-        engine: Engine,
-        *prompts: Sequence[int],
-        backend: str = "CPU",
-        most: int = MOST,
-        new: int = 12,
-        refusal: int = -1,
-    ) -> tuple[list[Said], list[str], str]:
-        """Answer prompts with one decoder.
-
-        Returns:
-            What was said, what was thrown, and what was left when all was disposed of (`tensors workers`).
-        """
-        words = ["mono", self.program, MODEL, backend, most, new, refusal]
-        code, lines = engine.ran([*words, *(",".join(map(str, ids)) for ids in prompts)], self.project)
-        assert code == 0, lines
-        said = [_said(line) for line in lines if line.startswith("answer ")]
-        thrown = [line.removeprefix("thrown ") for line in lines if line.startswith("thrown ")]
-        (left,) = [line.removeprefix("left ") for line in lines if line.startswith("left ")]
-        return said, thrown, left
-
-
-def _said(line: str) -> Said:
-    _, made, alive, garbage, margin, state, ids = line.split(" ")
-    return Said(
-        int(made),
-        int(alive),
-        int(garbage),
-        float(np.float32(margin)),
-        state,
-        [int(one) for one in ids.split(",") if one],
-    )
 
 
 @pytest.fixture(scope="module")
@@ -110,34 +43,6 @@ def prompts(reference: OnnxDecoder) -> list[list[int]]:
 
 def stop_ids(run: RunFolder) -> list[int]:
     return read_json(run.path("prompt_contract.json"))["stop_ids"]
-
-
-def faults_of(
-    loop: Loop, reference: OnnxDecoder, prompts: Sequence[list[int]], stops: list[int], backend: str
-) -> list[str]:
-    """Return what the loop does wrong: other ids, other inputs than the reference's, tensors made, tensors left."""
-    engine = Engine()
-    said, thrown, left = loop(engine, *prompts, backend=backend)
-    faults = [f"thrown: {one}" for one in thrown] + ([f"left: {left}"] if left != "0 0" else [])
-    runs = iter(engine.runs)
-    for prompt, answer in zip(prompts, said, strict=False):
-        wanted = reference.greedy(prompt, 12, stops).ids
-        faults += [f"ids: {answer.ids}, wanted {wanted}"] if answer.ids != wanted else []
-        faults += [f"made: {answer.made}"] if answer.made else []
-        faults += [f"garbage: {answer.garbage} bytes"] if answer.garbage else []
-        faults += _input_faults(runs, prompt, answer.ids, reference.contract)
-    return faults
-
-
-def _input_faults(runs: Any, prompt: list[int], answer: list[int], contract: dict[str, Any]) -> list[str]:
-    past, new = 0, list(prompt)
-    for step in range(len(answer)):
-        _, given = next(runs, ("", {}))
-        for name, wanted in prefill_inputs(new, past, contract).items():
-            if name not in given or not np.array_equal(given[name], wanted):
-                return [f"inputs: {name} of step {step}"]
-        past, new = past + len(new), [answer[step]]
-    return []
 
 
 @pytest.mark.parametrize("backend", ["CPU", "GPUCompute"])

@@ -201,9 +201,9 @@ namespace MlxSentis
 
         private static bool IsStop(int id)
         {
-            for (int i = 0; i < PromptContract.StopIds.Count; i++)
+            for (int i = 0; i < ModelConstants.StopIds.Count; i++)
             {
-                if (PromptContract.StopIds[i] == id)
+                if (ModelConstants.StopIds[i] == id)
                 {
                     return true;
                 }

@@ -42,6 +42,10 @@ namespace MlxSentis
                 {
                     ReadSequence(text.StartsWith("{", StringComparison.Ordinal) ? text : text.Substring(Mark.Length), calls);
                 }
+                else if (IsEscaped(text))
+                {
+                    EscapedCalls.Read(text, (name, arguments) => calls.Add(new ToolCall(name, arguments)));
+                }
                 else
                 {
                     ReadBlocks(text, calls);
@@ -82,6 +86,14 @@ namespace MlxSentis
                 calls.Add(Of(value, isLlama ? "parameters" : "arguments"));
                 at = Behind(text, at, ";");
             }
+        }
+
+        // The mark that stands first says which of the two syntaxes with marks it is.
+        private static bool IsEscaped(string text)
+        {
+            int block = text.IndexOf(Begin, StringComparison.Ordinal);
+            int escaped = text.IndexOf(EscapedCalls.Begin, StringComparison.Ordinal);
+            return escaped >= 0 && (block < 0 || escaped < block);
         }
 
         private static void ReadBlocks(string text, List<ToolCall> calls)

@@ -68,7 +68,40 @@ internal static class Runner
     private static string Call(string answer)
     {
         MlxSentis.ToolCall call;
-        return MlxSentis.ToolCall.TryRead(answer, out call) ? call.Name + " " + call.Arguments.Count : "";
+        return MlxSentis.ToolCall.TryRead(answer, out call) ? call.Name + " " + Spelled(call.Arguments) : "";
+    }
+
+    // Types kept apart, numbers by their bits, texts as hexadecimal UTF-8.
+    private static string Spelled(object value)
+    {
+        if (value is IReadOnlyDictionary<string, object> members)
+        {
+            List<string> names = new List<string>(members.Keys);
+            names.Sort(StringComparer.Ordinal);
+            return "{" + string.Join(",", names.ConvertAll(name => Spelled(name) + ":" + Spelled(members[name]))) + "}";
+        }
+
+        if (value is List<object> items)
+        {
+            return "[" + string.Join(",", items.ConvertAll(Spelled)) + "]";
+        }
+
+        if (value is string text)
+        {
+            return "s" + BitConverter.ToString(Encoding.UTF8.GetBytes(text)).Replace("-", "").ToLowerInvariant();
+        }
+
+        if (value is double number)
+        {
+            return "d" + BitConverter.DoubleToInt64Bits(number).ToString("x16");
+        }
+
+        return value == null ? "null" : value is bool ? ((bool)value ? "true" : "false") : "i" + Whole((long)value);
+    }
+
+    private static string Whole(long number)
+    {
+        return number.ToString(CultureInfo.InvariantCulture);
     }
 
     private static void RunFixture(Type type)
