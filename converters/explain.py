@@ -114,17 +114,18 @@ def _fused_lines(fused: Sequence[Fused]) -> list[str]:
     groups: dict[tuple[str, str], list[Fused]] = {}
     for one in fused:
         groups.setdefault((one.fusion, one.layer), []).append(one)
-    lines, aside = [], []
+    lines, aside = [], Counter[str]()
     for (fusion, layer), alike in groups.items():
         if fusion in BY_THE_WAY:
-            aside.append(f"{fusion} {len(alike)}")
+            aside[fusion] += len(alike)
             continue
         size = len(alike[0].nodes)
-        becomes = f"{size} nodes → {layer}" if layer != fusion else f"{size} nodes"
+        nodes = f"{size} node" + "s" * (size != 1)
+        becomes = f"{nodes} → {layer}" if layer != fusion else nodes
         lines.append(f"{fusion:<20} {len(alike):>5}  {becomes}  {_places([one.nodes[-1] for one in alike])}")
         if alike[0].numbers:
             lines.append(f"{'':<20} {'':>5}  numbers: {alike[0].numbers}")
-    return lines + ([f"also: {', '.join(aside)}"] if aside else [])
+    return lines + ([f"also: {', '.join(f'{fusion} {count}' for fusion, count in aside.items())}"] if aside else [])
 
 
 def _places(nodes: Sequence[str]) -> str:

@@ -76,13 +76,14 @@ def reference_of(
         reference, _ = _reference_on_guesses(model, _evaluator(path), runner, more)
     if reference is None:
         why = why or said
-        raise StageError(f"{path}: no random inputs run: {why}", hint="give recorded ones with --fixture F.npz")
+        hint = "give recorded ones with --fixture F.npz, or fix the sizes that it runs with (graph fix-shape)"
+        raise StageError(f"{path}: no random inputs run: {why}", hint=hint)
     return reference
 
 
 def _reference_on_guesses(model: onnx.ModelProto, run: Any, runner: str, more: Tensors) -> tuple[Reference | None, str]:
-    """Return what a model gives on the first guess of sizes that runs, else what the first one was refused for."""
-    most, why = max(MOST_ELEMENTS, elements(model, {})), ""
+    """Return what a model gives on the first guess of sizes that runs, else what the first and last are refused for."""
+    most, refused = max(MOST_ELEMENTS, elements(model, {})), dict[str, str]()
     for sizes in guessed_sizes(model):
         if elements(model, sizes) > most:
             continue
@@ -90,7 +91,7 @@ def _reference_on_guesses(model: onnx.ModelProto, run: Any, runner: str, more: T
             inputs = random_inputs(model, sizes)
             outputs = {"spread": run(inputs | more)}
         except StageError as error:
-            why = why or error.message
+            refused.setdefault(error.message, ", ".join(f"{name} = {size}" for name, size in sizes.items()))
             continue
         probes = {"spread": inputs}
         for name, other in (("zeros", zeros(inputs)), ("large", large(model, sizes))):
@@ -100,7 +101,8 @@ def _reference_on_guesses(model: onnx.ModelProto, run: Any, runner: str, more: T
             except StageError:
                 continue  # a model may be undefined there
         return Reference(probes, outputs, runner, _budget_db(model)), ""
-    return None, why
+    told = [f"{sizes}: {why}" if sizes else why for why, sizes in refused.items()]
+    return None, "; ".join([*told[:1], *told[1:][-1:]])
 
 
 def runnable_inputs(model: onnx.ModelProto, path: Path) -> tuple[Tensors, Tensors]:

@@ -19,6 +19,7 @@ from converters.scan.view import Place
 if TYPE_CHECKING:
     import onnx
 
+OWN_SIZE = ("scales", 1.0)  # an axis that keeps its size, whatever it is
 MOST_PIXELS = 4096  # of one axis: its matrix has the square of it
 
 
@@ -51,13 +52,21 @@ def write(place: Place, emit: Emit) -> None:
 def _targets(place: Place, rank: int) -> list[tuple[int, tuple[str, float]]]:
     """Return (axis, (`sizes` or `scales`, number)) for each axis that the node names."""
     old = place.opset < 11
-    sizes = None if old else place.value(3)
-    scales = place.value(1 if old else 2)
-    word, given = ("sizes", sizes) if sizes is not None and sizes.size else ("scales", scales)
+    sizes = [] if old else place.sizes(3) or []
+    word, given = ("sizes", sizes) if sizes else ("scales", place.sizes(1 if old else 2) or [])
     axes = place.attributes.get("axes") or list(range(rank))
-    if given is None or given.size != len(axes):
-        raise Refusal("its sizes or scales are not constant, or not one for each axis")
-    return [(axis % rank, (word, float(number))) for axis, number in zip(axes, given.reshape(-1), strict=True)]
+    if len(given) != len(axes):
+        raise Refusal("its sizes or scales are not known, or not one for each axis; fix its input's (graph fix-shape)")
+    named = place.view.sizes.get(place.name(0)) or place.shape(0) or ()
+    targets = []
+    for axis, number in zip(axes, given, strict=True):
+        if isinstance(number, str) and word == "sizes" and number == named[axis % rank]:
+            targets.append((axis % rank, OWN_SIZE))
+        elif isinstance(number, int | float):
+            targets.append((axis % rank, (word, float(number))))
+        else:
+            raise Refusal(f"the new size of axis {axis} is not known; fix the input's (graph fix-shape)")
+    return targets
 
 
 def _keeps(axis: int, size: int | None, target: tuple[str, float]) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 from converters.onnx_file import type_name
 from converters.scan.answers import BOOL, CHECKS, TRUTHS, Answer, Found, carried_from, origin
+from converters.scan.intervals import interval
 from converters.scan.view import Place
 
 Predicate = Callable[[Place, Any], Answer]
@@ -206,7 +207,9 @@ def _may_be_negative(place: Place, argument: int) -> Answer:
     if value is not None:
         return Found() if value.size and value.dtype.kind not in "OSUV" and bool((value < 0).any()) else None
     maker = carried_from(place, name)
-    return None if maker is not None and maker.op_type in NEVER_NEGATIVE else Found()
+    known = interval(view, name)  # an unsigned input, what is clipped at 0, the truth of a comparison
+    never = (maker is not None and maker.op_type in NEVER_NEGATIVE) or (known is not None and known[0] >= 0)
+    return None if never else Found()
 
 
 @predicate("not_zero_one")

@@ -35,7 +35,8 @@ def text_of(findings: Sequence[Finding], target: Path, sentis: str) -> str:
             lines.append(f"{'':<9} mend: {mend}")
     blocking = sum(finding.blocking for finding in findings)
     classes = sorted({finding.taxonomy for finding in findings})
-    count = f"{len(findings)} findings, {blocking} of them errors or silent deviations" if findings else "clean"
+    many = f"{len(findings)} finding" + "s" * (len(findings) != 1)
+    count = f"{many}, {blocking} of them errors or silent deviations" if findings else "clean"
     lines.append(f"{target}: {count} (Sentis {sentis}){_files_told(findings, target)}")
     lines += [f"  {letter}: {TAXONOMY[letter]}" for letter in classes]
     return "\n".join(lines)

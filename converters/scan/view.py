@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from converters.onnx_file import type_name
+from converters.scan import sizes
 from converters.scan.graphs import graphs_in, names_read
 from converters.scan.inference import inferred
 from converters.scan.schemas import attribute_value
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import onnx
 
     from converters.facts import Facts
+    from converters.scan.sizes import Size
 
 
 @dataclass
@@ -215,6 +217,10 @@ class Place:
     def value(self, position: int) -> np.ndarray | None:
         """Return a constant input's numbers, None where they are not known."""
         return self.view.value(self.name(position)) if self.name(position) else None
+
+    def sizes(self, position: int) -> list[Size] | None:
+        """Return an input's numbers where they are constant or computed from shapes; see `scan.sizes`."""
+        return sizes.computed(self.view, self.name(position)) if self.name(position) else None
 
     def ints(self, attribute: str, position: int) -> list[int] | None:
         """Return integers from an attribute or else from a constant input; None where neither is known."""

@@ -91,3 +91,11 @@ def test_what_nothing_runs_is_refused_with_a_way_out(tmp_path):
     with pytest.raises(StageError, match="neither ONNX Runtime nor onnx' evaluator") as caught:
         reference_of(model, tmp_path / "a")
     assert caught.value.hint
+
+
+def test_sizes_that_none_of_the_guesses_meets_are_told_with_the_first_and_the_last(tmp_path):
+    path = tmp_path / "m.onnx"
+    onnx.save(graph("y = Reshape(x, s)", 'float["n"] x', init="int64[2] s = {2, 1000}"), path)
+    with pytest.raises(StageError, match=r"n = 3: .*Reshape.*; n = 1600: .*\{1600\}") as refused:
+        reference_of(onnx.load(path), path)
+    assert "graph fix-shape" in refused.value.hint

@@ -9,7 +9,8 @@ import math
 
 import numpy as np
 
-from converters.scan.answers import Answer, Found, check, whole
+from converters.scan.answers import Answer, Found, check
+from converters.scan.sizes import Size
 from converters.scan.view import Place
 
 HALF_PIXEL, ASYMMETRIC = "half_pixel", "asymmetric"
@@ -18,13 +19,19 @@ TIED_HALF_PIXEL_FLOOR = 19  # the first odd scale where half_pixel with floor do
 
 
 def _scales(place: Place) -> list[float] | None:
-    """Return the constant scales, from the second input before opset 11."""
-    scales = whole(place.value(1 if place.opset < 11 and len(place.node.input) == 2 else 2))
-    return scales or None
+    """Return the scales where all are known, from the second input before opset 11."""
+    scales = place.sizes(1 if place.opset < 11 and len(place.node.input) == 2 else 2)
+    known = [float(one) for one in scales or [] if isinstance(one, int | float)]
+    return known if scales and len(known) == len(scales) else None
 
 
-def _sizes(place: Place) -> list[float] | None:
-    return whole(place.value(3)) or None
+def _sizes(place: Place) -> list[Size] | None:
+    return place.sizes(3) or None
+
+
+def _by_sizes(place: Place) -> bool:
+    """Tell whether sizes decide, known or not; an empty constant stands for none before opset 13."""
+    return bool(place.name(3)) and place.sizes(3) != []
 
 
 def _axes(place: Place, count: int) -> list[int]:
@@ -33,19 +40,19 @@ def _axes(place: Place, count: int) -> list[int]:
 
 
 def _pairs(place: Place) -> list[tuple[int, float, float]]:
-    """Return (axis, dim, size or scale) for each axis whose dim is known."""
+    """Return (axis, dim, size or scale) for each axis of which both are known."""
     given, shape = _sizes(place) or _scales(place), place.shape(0)
     if given is None or shape is None:
         return []
     axes = _axes(place, len(given))
     pairs = zip(axes, given, strict=False)
     known = ((axis, shape[axis], one) for axis, one in pairs if -len(shape) <= axis < len(shape))
-    return [(axis, dim, one) for axis, dim, one in known if dim]
+    return [(axis, dim, float(one)) for axis, dim, one in known if dim and isinstance(one, int | float)]
 
 
 def _ratios(place: Place) -> list[float]:
     """Return the scales, computed from sizes where these are given; empty where they are not known."""
-    if _sizes(place):
+    if _by_sizes(place):
         return [size / dim for _, dim, size in _pairs(place)]
     return _scales(place) or []
 
@@ -53,7 +60,7 @@ def _ratios(place: Place) -> list[float]:
 @check
 def sizes_lose_one(place: Place) -> Answer:
     """A size that float32 arithmetic does not reach; some more are missed if the run time kept doubles."""
-    if not _sizes(place):
+    if not _by_sizes(place):
         return None
     for axis, dim, size in _pairs(place):
         scale = np.float32(size) / np.float32(dim)
@@ -62,13 +69,26 @@ def sizes_lose_one(place: Place) -> Answer:
     for axis, dim, size in _pairs(place):
         if math.floor(float(dim) * float(np.float32(size) / np.float32(dim))) < size:
             return Found(f"axis {axis}: {dim} to {size:g}, if the run time computes in double", sure=False)
+    return _unknown_sizes(place)
+
+
+def _unknown_sizes(place: Place) -> Answer:
+    """Say which axis changes its size to one that only a run tells; sizes that are handed on do not change."""
+    given, shape = _sizes(place), place.view.sizes.get(place.name(0)) or place.shape(0)
+    if given is None or shape is None or len(given) != len(_axes(place, len(given))):
+        return Found("its sizes are not known", sure=False)
+    for axis, size in zip(_axes(place, len(given)), given, strict=True):
+        dim = shape[axis] if -len(shape) <= axis < len(shape) else None
+        handed_on = dim == size and dim is not None
+        if not handed_on and not (isinstance(dim, int) and isinstance(size, int | float)):
+            return Found(f"axis {axis}: its size is not known before it runs", sure=False)
     return None
 
 
 @check
 def scales_round(place: Place) -> Answer:
     """A scale whose result has a fraction of a half or more."""
-    if _sizes(place) or not _scales(place):
+    if _by_sizes(place) or not _scales(place):
         return None
     for axis, dim, scale in _pairs(place):
         result = dim * scale
@@ -81,7 +101,7 @@ def scales_round(place: Place) -> Answer:
 def scales_of_some_axes(place: Place) -> Answer:
     """Scales with axes that do not list every axis in order."""
     axes = place.attributes.get("axes")
-    if not axes or _sizes(place) or not place.name(2):
+    if not axes or _by_sizes(place) or not place.name(2):
         return None
     rank = place.rank(0)
     in_order = list(axes) == list(range(len(axes)))

@@ -33,3 +33,10 @@ def test_weights_stay_where_they_are(mended):
 def test_it_must_not_fire_on_a_model_without_functions(left):
     text = '<ir_version: 10, opset_import: ["" : 18]> g (float[2] x) => (float[2] y) { y = Relu(x) }'
     assert left("inline_functions", onnx.parser.parse_model(text)) == ""
+
+
+def test_it_must_not_fire_where_a_functions_opset_gives_a_node_another_meaning(left):
+    text = TEXT.format(opset=18, inner=11).replace("Relu(p)", "Softmax(p)")
+    assert "Softmax means one thing in inner's opset 11, another in 18" in left(
+        "inline_functions", onnx.parser.parse_model(text)
+    )

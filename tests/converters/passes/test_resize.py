@@ -54,7 +54,7 @@ def test_scales_of_opset_10(mended):
     [
         ('y = Resize<mode="linear">(x, , s)', IMAGE, "float[4] s = {1,1,2,2}", ""),
         ('y = Resize<mode="cubic">(x, , s)', 'float[1,3,"h",8] x', UP, "size of axis 2 is not known"),
-        ('y = Resize<mode="cubic">(x, , s)', f"{IMAGE}, float[4] s", "", "not constant"),
+        ('y = Resize<mode="cubic">(x, , s)', f"{IMAGE}, float[4] s", "", "are not known"),
         ('y = Resize<mode="cubic">(x, , , s)', IMAGE, "int64[4] s = {1,3,9000,8}", "too large"),
         (
             'y = Resize<mode="linear", coordinate_transformation_mode="tf_crop_and_resize">(x, r, , s)',
@@ -64,3 +64,37 @@ def test_scales_of_opset_10(mended):
 )  # fmt: skip
 def test_it_must_not_fire(left, body, inputs, init, reason):
     assert reason in left("resize", graph(body, inputs, init=init))
+
+
+SKIP = """
+    s = Shape(skip) h = Slice(s, two, end, zero) xs = Shape(x) n = Slice(xs, zero, two, zero)
+    size = Concat<axis=0>(n, h) {more} y = Resize<mode="cubic">(x, e, e, {to})
+"""
+THROUGH_FLOATS = "f = Cast<to=1>(size) g = Mul(f, k) c = Floor(g) i = Cast<to=7>(c)"
+BOUNDS = "int64[1] zero = {0}, int64[1] two = {2}, int64[1] end = {9223372036854775807}"
+
+
+@pytest.mark.parametrize(
+    "more, to, x, skip",
+    [
+        ("", "size", "float[1,3,5,4] x", "float[1,3,18,20] skip"),
+        ("", "size", 'float["n",3,5,4] x', "float[1,3,18,20] skip"),  # the batch is handed on, whatever it is
+        (
+            "f = Cast<to=1>(size) g = Mul(f, k) c = Floor(g) i = Cast<to=7>(c)",
+            "i",
+            "float[2,2,5,4] x",
+            "float[2,2,9,7] skip",
+        ),
+    ],
+)
+def test_sizes_that_are_computed_from_shapes(mended, more, to, x, skip):
+    init = f"{BOUNDS}, float[1] k = {{1.0}}"
+    body = "e = Constant<value = float[0] {}>()" + SKIP.format(more=more, to=to)
+    tried = mended("resize", graph(body, f"{x}, {skip}", 13, init=init))
+    assert "RESIZE.CUBIC" in tried.before and tried.operators.count("MatMul") == 2
+
+
+def test_a_size_that_only_a_run_tells_is_left_with_the_way_out(left):
+    body = "e = Constant<value = float[0] {}>()" + SKIP.format(more="", to="size")
+    told = left("resize", graph(body, 'float[1,3,5,4] x, float[1,3,"h",20] skip', 13, init=BOUNDS))
+    assert "new size of axis 2 is not known" in told and "graph fix-shape" in told

@@ -207,3 +207,38 @@ def test_a_constant_of_a_function_is_not_taken_for_one_of_the_graph(tmp_path, sc
     path.write_bytes(model.SerializeToString())
     at = read_skeleton(path).data_at["k"]
     assert np.array_equal(np.frombuffer(path.read_bytes()[at:][:12_000], "<f4"), np.arange(3_000))
+
+
+FITS = "y = Cast<to=2>(v)"
+BOUNDS = "float l = {0.0}, float h = {255.0}, float m = {256.0}, float[1] n = {-1.0}"
+
+
+@pytest.mark.parametrize(
+    "body, opset",
+    [
+        (f"v = Clip(x, l, h) {FITS}", 15),
+        (f"v = Clip<min=0.0, max=255.0>(x) {FITS}", 10),
+        (f"s = Sigmoid(x) t = Mul(s, h) v = Round(t) {FITS}", 15),
+        (f"b = Cast<to=1>(u) v = MaxPool<kernel_shape=[1,2]>(b) {FITS}", 15),
+        (f"b = Cast<to=1>(u) c = Sub(b, h) d = Relu(c) v = Max(d, b) {FITS}", 15),
+        (f"b = Cast<to=1>(u) c = Greater(b, l) v = Where(c, b, h) {FITS}", 15),
+    ],
+)
+def test_a_cast_of_what_lies_within_its_range_is_no_finding(scanned, body, opset):
+    assert scanned(graph(body, "float[1,1,4,4] x, uint8[1,1,4,4] u", opset, BOUNDS)) == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"v = Clip(x, l, m) {FITS}",
+        f"v = Clip(x, , h) {FITS}",
+        "b = Cast<to=1>(u) v = Max(b, n) w = Mul(v, n) y = Cast<to=2>(w)",
+        f"b = Cast<to=1>(u) c = Greater(b, l) v = Where(c, b, m) {FITS}",
+        f"b = Cast<to=1>(u) v = Add(b, b) {FITS}",
+        f'b = Cast<to=1>(u) e = Constant<value = float[0] {{}}>() r = Resize<mode="cubic">(b, e, k) v = Relu(r) {FITS}',
+    ],
+)
+def test_a_cast_of_what_can_pass_its_range_is_found(scanned, body):
+    model = graph(body, "float[1,1,4,4] x, uint8[1,1,4,4] u", 15, f"{BOUNDS}, float[4] k = {{1,1,2,2}}")
+    assert "CAST.NARROW_INT" in ids(scanned(model))
