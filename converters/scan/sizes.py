@@ -56,7 +56,8 @@ def _made(view: View, name: str, found: dict[str, list[Size] | None], depth: int
     given = {attribute.name: attribute_value(node.op_type, attribute) for attribute in node.attribute}
     if node.op_type == "Shape":
         sizes = view.sizes.get(node.input[0]) or view.shape(node.input[0])
-        return None if sizes is None else list(sizes)[given.get("start", 0) : given.get("end")]
+        named: list[Size] = list(sizes or ())
+        return None if sizes is None else named[given.get("start", 0) : given.get("end")]
     sides = [_of(view, one, found, depth + 1) if one else None for one in node.input]
     return None if sides[0] is None else _computed(node, view, given, sides)
 
