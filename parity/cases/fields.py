@@ -48,6 +48,8 @@ def model_field(facts: Facts) -> list[str]:
         *(facts.row(what, file, f"constants.{key}") for what, key in SHOWN_CONSTANTS),
         facts.row("licence", file, "licence"),
     ]
+    if facts.known(file, "licence_files"):
+        rows.append(facts.row("its texts", file, "licence_files"))
     graph = "onnx/model.onnx" if facts.has("onnx/model.onnx") else "onnx/base.onnx"
     weights, size = facts.at(graph, "weights"), facts.at(graph, "bytes")
     rows.append(facts.row("weights", graph, "weights"))

@@ -121,6 +121,17 @@ def test_the_records_of_the_repository_are_small_and_know_no_machine() -> None:
     assert not re.search(r"home|tmp|Users|scratch|runs/", text)
 
 
+def test_the_texts_of_a_licence_are_told_where_a_model_brings_some() -> None:
+    def lines(files: list[str]) -> list[str]:
+        page = case_page(altered(lambda sources: sources["recipe.json"].update(licence_files=files)))
+        return [line for line in page.splitlines() if "licence_files" in line]
+
+    assert lines([]) == []
+    assert lines(["NOTICE.md", "TERMS.html"]) == [
+        "| its texts | NOTICE.md, TERMS.html | `recipe.json: licence_files` |"
+    ]
+
+
 def test_an_unfinished_run_says_not_run_and_claims_nothing() -> None:
     def only_scanned(sources: dict[str, Any]) -> None:
         stages = sources["manifest.json"]["stages"]
