@@ -78,7 +78,7 @@ def explain(output: Output, model: Path, sentis: str) -> None:
 @command("fix", examples=("fix in.onnx --out out.onnx", "fix vad.onnx --out out.onnx --bind sr=16000"))
 @click.argument("source", type=PATH, required=False)
 @click.option("--out", type=PATH, default=None, help="The file to write; the input is never changed.")
-@click.option("--only", default=None, help="One pass by name.")
+@click.option("--only", multiple=True, metavar="PASS", help="A pass by name; repeatable.")
 @click.option("--fixture", type=PATH, default=None, help="An npz file with in:: arrays to prove equality on.")
 @click.option("--bind", multiple=True, metavar="INPUT=N[,N…]", help="An input that becomes a constant; repeatable.")
 @click.option("--check-each", is_flag=True, help="Prove each place by itself, so that a failure names the node.")
@@ -89,7 +89,7 @@ def fix(
     output: Output,
     source: Path | None,
     out: Path | None,
-    only: str | None,
+    only: tuple[str, ...],
     fixture: Path | None,
     bind: tuple[str, ...],
     check_each: bool,

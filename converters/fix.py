@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from os.path import realpath
 from pathlib import Path
@@ -40,7 +40,7 @@ INSIDE = " / "  # between the names of a node with a body and one in it
 def fix_model(
     src: Path,
     out: Path,
-    only: str | None = None,
+    only: str | Sequence[str] = (),
     *,
     sentis: str = "2.6",
     inputs: Tensors | None = None,
@@ -53,7 +53,7 @@ def fix_model(
     Args:
         src: the file to mend; it is only read.
         out: the file to write, whole or not at all; not `src`.
-        only: one pass by name; all in order when None.
+        only: passes by name, which run in the order of the list all the same; none named is all.
         sentis: the version whose findings are compared.
         inputs: arrays to prove equality on; three kinds of random ones when None.
         bind: inputs that become constants, name to a number, or to numbers with commas between them.
@@ -70,8 +70,9 @@ def fix_model(
     """
     if realpath(out) == realpath(src):
         raise StageError(f"{out}: is the input; the input is never changed", hint="give another --out")
-    if only is not None and only not in PASSES:
-        raise unknown_name("pass", only, PASSES)
+    named = {only} if isinstance(only, str) else {*only}
+    for unknown in sorted(named - PASSES.keys()):
+        raise unknown_name("pass", unknown, PASSES)
     findings_before = scan(src, sentis)
     model = onnx_file.loaded(src)
     hint = "put every side file, whole, beside the model"
@@ -83,7 +84,7 @@ def fix_model(
     with written_whole(out) as beside, _dropped_on_failure(side):
         context = Context(src.parent, sentis, room, side, name=src.name)
         mending = Mending(src, beside, model, context, inputs, bound, check_each, light_copy(model))
-        chosen = [PASSES[only]] if only else [one for one in PASSES.values() if not one.on_request]
+        chosen = [one for one in PASSES.values() if one.name in named or not (named or one.on_request)]
         for _ in range(ROUNDS):
             if not sum([mending.apply(one) for one in chosen]):
                 break

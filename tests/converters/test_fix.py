@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import ml_dtypes
@@ -8,6 +9,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from helpers import call
 
 from converters import fix
 from converters.facts import facts
@@ -71,6 +73,15 @@ def test_only_runs_one_pass_and_unknown_names_are_refused(source, tmp_path):
     with pytest.raises(StageError, match="unknown pass 'clamp'") as caught:
         fix_model(path, tmp_path / "out.onnx", "clamp")
     assert "did you mean clamp_int64" in caught.value.hint
+
+
+def test_several_passes_that_are_named_run_in_the_order_of_the_list(source, tmp_path):
+    named = ("drop_metadata", "clamp_int64")
+    words = [word for name in named for word in ("--only", name)]
+    done = call("fix", source(SLICE), "--out", tmp_path / "out.onnx", *words, "--json")
+    document = json.loads(done.stdout)
+    assert [row["name"] for row in document["passes"]] == [name for name in PASSES if name in named]
+    assert document["findings"]["after"] == []
 
 
 def test_the_input_is_never_the_output(source):
