@@ -22,7 +22,7 @@ def write(place: Place, emit: Emit) -> None:
         rank = place.rank(0)
         if place.attributes.get("axis", -1) not in (-1, *([] if rank is None else [rank - 1])):
             raise Refusal(f"axis {place.attributes['axis']} is not known to be the last")
-        if outputs[1]:
+        if place.view.is_wanted(outputs[1]):
             raise Refusal("its inverse deviation is an output")
         forms.rms_norm(emit, place.name(0), place.name(1), place.attributes.get("epsilon", EPSILON), outputs[0])
         return
@@ -35,7 +35,7 @@ def write(place: Place, emit: Emit) -> None:
     both = emit("Add", place.name(0), place.name(1), to="" if bias else outputs[3])
     x = emit("Add", both, bias, to=outputs[3]) if bias else both
     if simplified:
-        if outputs[1] or outputs[2]:
+        if any(place.view.is_wanted(name) for name in outputs[1:3]):
             raise Refusal("its moments are outputs")
         forms.rms_norm(emit, x, place.name(2), epsilon, outputs[0])
         return

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from converters.passes import bits, forms, fourier, grid_sample
+from converters.passes import bits, forms, fourier, grid_sample, images
 from converters.passes.base import Context
 from converters.passes.emit import Emit, Refusal
 from converters.passes.rewrite import UNFIT, names_of, splice
@@ -121,15 +121,17 @@ def _split(place: Place, emit: Emit) -> bool:
 def _pad(place: Place, emit: Emit) -> bool:
     """Write the pads of every axis."""
     if place.attributes.get("mode", "constant") == "wrap":
-        raise Refusal("mode wrap is not in opset 15")
+        images.padded_by_gather(place, emit, place.node.output[0])
+        return True
     if not place.name(3):
         return False
-    pads, axes, rank = place.value(1), place.value(3), place.rank(0)
-    if pads is None or axes is None or rank is None:
+    pads, axes, rank = place.sizes(1), place.sizes(3), place.rank(0)
+    if pads is None or axes is None or rank is None or not all(isinstance(one, int) for one in (*pads, *axes)):
         raise Refusal("its pads, axes or rank are not known")
-    count, full = axes.size, [0] * 2 * rank
-    for index, axis in enumerate(int(one) % rank for one in axes.reshape(-1)):
-        full[axis], full[axis + rank] = int(pads[index]), int(pads[index + count])
+    pads, axes = [int(one or 0) for one in pads], [int(one or 0) for one in axes]
+    count, full = len(axes), [0] * 2 * rank
+    for index, axis in enumerate(one % rank for one in axes):
+        full[axis], full[axis + rank] = pads[index], pads[index + count]
     emit("Pad", place.name(0), emit.ints(*full), *([place.name(2)] if place.name(2) else []), to=place.node.output[0],
          **place.attributes)  # fmt: skip
     return True
@@ -181,6 +183,14 @@ def _mish(place: Place, emit: Emit) -> bool:
     return True
 
 
+def _swish(place: Place, emit: Emit) -> bool:
+    """Write x · sigmoid(alpha · x); without alpha it is the form that Sentis fuses back."""
+    x, alpha = place.name(0), place.attributes.get("alpha", 1.0)
+    inner = x if alpha == 1.0 else emit("Mul", x, emit.number(alpha, x))
+    emit("Mul", x, emit("Sigmoid", inner), to=place.node.output[0])
+    return True
+
+
 def _roi_align(place: Place, emit: Emit) -> bool:
     if place.attributes.get("coordinate_transformation_mode", "half_pixel") != "output_half_pixel":
         raise Refusal("half_pixel is not in opset 15")
@@ -193,6 +203,7 @@ REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "
 WAYS: dict[str, Callable[[Place, Emit], bool]] = {
     **{f"Reduce{name}": _reduction for name in REDUCTIONS},
     "Split": _split, "Pad": _pad, "Resize": _resize, "LayerNormalization": _layer_norm, "Gelu": _gelu, "Mish": _mish,
+    "Swish": _swish,
     "RoiAlign": _roi_align, "GridSample": grid_sample.sample, "BitwiseNot": bits.inverted,
     "STFT": fourier.stft, **{f"Bitwise{name}": bits.combined for name in ("And", "Or", "Xor")},
 }  # fmt: skip

@@ -123,19 +123,27 @@ def _max_pool(place: Place, emit: Emit, to: str) -> None:
 
 def _reflect(place: Place, emit: Emit, to: str) -> None:
     """Write a reflection as a Gather for each axis that is padded."""
-    pads, shape = place.ints("pads", 1), place.shape(0)
-    named = place.value(3)
-    axes = [int(one) for one in named] if named is not None else list(range(len(shape or ())))
-    if pads is None or shape is None or len(pads) != 2 * len(axes) or min(pads) < 0:
+    padded_by_gather(place, emit, to)
+
+
+def padded_by_gather(place: Place, emit: Emit, to: str) -> None:
+    """Write a Pad that repeats numbers of the input, in its own mode, as a Gather for each axis that is padded."""
+    pads, shape = [int(one) for one in place.sizes(1) or [] if isinstance(one, int | float)], place.shape(0)
+    named = place.sizes(3) if place.name(3) else None
+    axes = [int(one) for one in named if isinstance(one, int)] if named else list(range(len(shape or ())))
+    if not pads or shape is None or len(pads) != 2 * len(axes) or min(pads) < 0:
         raise Refusal("its pads or its rank are not known, or it crops")
+    mode = "reflect" if place.attributes.get("mode") == "reflect" else "wrap"
     rows = [(axis % len(shape), pads[i], pads[i + len(axes)]) for i, axis in enumerate(axes)]
     rows = [row for row in rows if row[1] or row[2]]
     x = place.name(0)
+    if not rows:
+        emit("Identity", x, to=to)
     for at, (axis, begin, end) in enumerate(rows):
         size = shape[axis]
         if not size:
             raise Refusal(f"the size of axis {axis} is not known")
-        places = np.pad(np.arange(size), (begin, end), mode="reflect")
+        places = np.pad(np.arange(size), (begin, end), mode=mode)
         x = emit("Gather", x, emit.array(places.astype(np.int64)), to=to if at == len(rows) - 1 else "", axis=axis)
 
 

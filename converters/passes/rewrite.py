@@ -129,7 +129,8 @@ def _is_wanted(place: Place, rules: tuple[str, ...], wanted: tuple[str, ...]) ->
 
 def _refuse_growth(emit: Emit, context: Context, limited: bool) -> None:
     if limited and emit.constant_bytes > context.growth_bytes:
-        raise Refusal(f"it would add {emit.constant_bytes} bytes of constants, {context.growth_bytes} are left to add")
+        left = f"{context.growth_bytes} are left to add (--growth)"
+        raise Refusal(f"it would add {emit.constant_bytes} bytes of constants, {left}")
 
 
 def names_of(graph: onnx.GraphProto) -> set[str]:

@@ -99,3 +99,12 @@ def test_sizes_that_none_of_the_guesses_meets_are_told_with_the_first_and_the_la
     with pytest.raises(StageError, match=r"n = 3: .*Reshape.*; n = 1600: .*\{1600\}") as refused:
         reference_of(onnx.load(path), path)
     assert "graph fix-shape" in refused.value.hint
+
+
+def test_what_onnx_runtime_says_is_told_where_the_evaluator_does_not_know_the_operator(tmp_path):
+    path = tmp_path / "m.onnx"
+    inputs = "float[1,1,16] q, float[1,1,8] k, float[1,2,3,4] c, int32[1] l, int32 t"  # a head of 4, which it refuses
+    body = "y, a, b = com.microsoft.GroupQueryAttention<num_heads=4, kv_num_heads=2>(q, k, k, c, c, l, t)"
+    onnx.save(graph(body, inputs, 17), path)
+    with pytest.raises(StageError, match="head_size must be a multiple"):
+        reference_of(onnx.load(path), path)

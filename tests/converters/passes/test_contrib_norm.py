@@ -45,7 +45,8 @@ def test_an_rms_norm_has_the_form_that_sentis_fuses(mended, axis):
 @pytest.mark.parametrize(
     "body, reason",
     [
-        ("y, i = SimplifiedLayerNormalization(x, g)", "is an output"),
+        ("z, i = SimplifiedLayerNormalization(x, g) y = Add(z, i)", "is an output"),
+        ("z, m, i = com.microsoft.SkipSimplifiedLayerNormalization(x, r, g) y = Add(z, i)", "moments are outputs"),
         ("y = SimplifiedLayerNormalization<axis=1>(x, g)", "not known to be the last"),
         (f"y = {SKIP}(x, r, h)", "the shape of 'h' is not known"),
     ],
@@ -67,3 +68,14 @@ def test_the_norm_of_embeddings(mended, given):
     made.graph.output.add(name="e").type.tensor_type.elem_type = 1
     tried = mended("contrib_norm", made)
     assert tried.operators.count("Gather") == 2 + (given == "places")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y, i = SimplifiedLayerNormalization(x, g)",
+        "y, m, i, s = com.microsoft.SkipSimplifiedLayerNormalization(x, r, g)",
+    ],
+)
+def test_moments_that_nobody_reads_are_no_reason_to_leave_a_norm(mended, body):
+    assert mended("contrib_norm", graph(body, INPUTS, 17)).after == []
