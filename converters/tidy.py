@@ -12,7 +12,7 @@ import numpy as np
 
 from converters.ir_values import constant, like
 from converters.rotary import scale_into_rotary, signs_into_sine
-from converters.tidy_forms import cubes_to_products, reciprocals_to_quotients, scales_first
+from converters.tidy_forms import cubes_to_products, reciprocals_to_quotients, scales_first, tanh_gelus_written_out
 from converters.tidy_shapes import constant_reshape_shapes, reshapes_without_allowzero, shorten_expand_shapes
 
 INT32_MAX = 2**31 - 1
@@ -38,6 +38,7 @@ def tidy(model: Any, weight_names: list[str]) -> dict[str, tuple[str, str]]:
     constant_reshape_shapes(graph)
     signs_into_sine(graph)
     scale_into_rotary(graph)
+    tanh_gelus_written_out(graph)
     cubes_to_products(graph)
     reciprocals_to_quotients(graph)
     scales_first(graph, set(weights))

@@ -8,6 +8,8 @@ import numpy as np
 
 from converters.ir_values import constant, like
 
+TANH_GELU = (0.5, 1.0, 0.044715, (2 / np.pi) ** 0.5)
+
 
 def cubes_to_products(graph: Any) -> int:
     """Write `Pow(x, 3)` as x · x · x: no power of a negative number on a GPU, no chain that becomes GeluFast."""
@@ -26,6 +28,43 @@ def cubes_to_products(graph: Any) -> int:
         graph.remove(node, safe=True)
         changed += 1
     return changed
+
+
+def tanh_gelus_written_out(graph: Any) -> int:
+    """Write `Gelu(approximate="tanh")`, which the exporter writes from opset 20 on, as it does below that.
+
+    Sentis makes the operator GeluFast, with a clamp and a power.
+    """
+    changed = 0
+    for node in [node for node in graph if node.op_type == "Gelu"]:
+        kind = node.attributes.get("approximate")
+        if kind is None or kind.as_string() != "tanh":
+            continue
+        made = _tanh_gelu(graph, node)
+        node.outputs[0].replace_all_uses_with(made, replace_graph_outputs=True)
+        graph.remove(node, safe=True)
+        changed += 1
+    return changed
+
+
+def _tanh_gelu(graph: Any, node: Any) -> Any:
+    """Insert 0.5 x · (1 + tanh(√(2/π) (x + 0.044715 x³))) before a node and return its value, named as the node's."""
+    import onnx_ir
+
+    x, old = node.inputs[0], node.outputs[0]
+    half, one, weight, root = (constant(graph, np.array(number, np.float32)) for number in TANH_GELU)
+
+    def step(op: str, left: Any, *right: Any, name: str) -> Any:
+        made = onnx_ir.Node("", op, [left, *right], outputs=[like(old, name)])
+        graph.insert_before(node, made)
+        return made.outputs[0]
+
+    square = step("Mul", x, x, name=f"{old.name}.square")
+    cube = step("Mul", square, x, name=f"{old.name}.cube")
+    inner = step("Add", x, step("Mul", cube, weight, name=f"{old.name}.weighted"), name=f"{old.name}.inner")
+    tanh = step("Tanh", step("Mul", inner, root, name=f"{old.name}.scaled"), name=f"{old.name}.tanh")
+    halved = step("Mul", x, half, name=f"{old.name}.halved")
+    return step("Mul", halved, step("Add", tanh, one, name=f"{old.name}.raised"), name=old.name)
 
 
 def reciprocals_to_quotients(graph: Any) -> int:

@@ -8,6 +8,7 @@ import onnx
 import pytest
 
 from converters import onnx_file
+from converters.explain import explain
 from converters.export import export_model
 from converters.scan import scan
 from mlx_sentis.demo.toy import DECODER_TYPES, MODEL_TYPES, write_toy_model
@@ -146,6 +147,18 @@ def test_the_opset_asked_is_the_opset_written_or_nothing_is(exported, tmp_path):
     assert list(tmp_path.iterdir()) == []
     versions = onnx_file.read_skeleton(exported("llama").onnx).model.opset_import
     assert [(entry.domain, entry.version) for entry in versions] == [("", 18)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model_type", ["llama", "gemma3_text"])
+@pytest.mark.parametrize("opset", range(19, 24))
+def test_every_opset_that_is_written_is_as_clean_and_as_short_for_sentis(
+    exported, reference_logits, prompt, model_type, opset
+):
+    made, known = exported(model_type, opset=opset), exported(model_type)
+    assert scan(made.onnx, "2.6") == []
+    assert explain(made.onnx).prediction.layers == explain(known.onnx).prediction.layers
+    assert psnr_db(reference_logits(made.model, prompt), made.logits(prompt, [66, 1, 3])) > 100
 
 
 def test_two_gib_are_refused_before_any_work(tmp_path, monkeypatch):
