@@ -45,6 +45,11 @@ class Shown:
     any_opset: bool = False
 
 
+def narrow(op: str, left: np.ndarray, right: np.ndarray) -> Shown:
+    """Return arithmetic in few bits, its result as floats."""
+    return Shown([node(op, ["x", "z"], ["b"]), node("Cast", ["b"], ["y"], to=F32)], {"x": left, "z": right})
+
+
 def one(op: str, *arrays: Any, held: tuple[int, ...] = (), outputs: int = 1, **given: Any) -> Shown:
     """Return a case of one node; arrays in `held` are constants, None is a missing input."""
     settings = {key: given.pop(key) for key in ("opset", "version", "reference", "any_opset") if key in given}
@@ -181,6 +186,9 @@ SHOWN: dict[str, Shown] = {
     "CAST.NARROW_INT": Shown(
         [node("Cast", ["x"], ["b"], to=U8), node("Cast", ["b"], ["y"], to=F32)], {"x": np.array([300, 7], np.int32)}
     ),
+    "ADD.NARROW": narrow("Add", np.array([200, 7], np.uint8), np.array([100, 1], np.uint8)),
+    "SUB.NARROW": narrow("Sub", np.array([1, 7], np.uint8), np.array([2, 1], np.uint8)),
+    "MUL.NARROW": narrow("Mul", np.array([100, 7], np.int8), np.array([3, 1], np.int8)),
     "CAST.FP16": Shown(
         [node("Cast", ["x"], ["b"], to=10), node("Cast", ["b"], ["y"], to=F32)], {"x": f(2049, 0.1)}
     ),

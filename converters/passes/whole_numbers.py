@@ -77,12 +77,25 @@ def _chosen(place: Place, emit: Emit, powers: np.ndarray) -> str:
     return emit("Gather", emit.array(powers), emit("Mod", inside, count))  # −1 becomes the last
 
 
+def _arithmetic(place: Place, emit: Emit) -> None:
+    """Write a sum, difference or product in int32 and its remainder; int32 itself wraps at a multiple of 2^bits."""
+    count, signed = bits.bits_of(place)
+    element = place.view.type(place.name(0))
+    if element not in NARROW:
+        raise Refusal("int32 wraps as ONNX does")
+    made = emit(place.node.op_type, *(emit.cast(name, bits.INT32) for name in place.node.input))
+    emit.cast(_wrapped(emit, made, count, signed, np.int32), element, to=place.node.output[0])
+
+
 def _inverted(place: Place, emit: Emit) -> None:
     bits.inverted(place, emit)
 
 
-WRITERS: dict[str, Callable[[Place, Emit], None]] = {"Cast": _cast, "BitwiseNot": _inverted, "BitShift": _shift}
+WRITERS: dict[str, Callable[[Place, Emit], None]] = {
+    "Cast": _cast, "BitwiseNot": _inverted, "BitShift": _shift, **dict.fromkeys(("Add", "Sub", "Mul"), _arithmetic),
+}  # fmt: skip
 PASS = node_pass(
     "whole_numbers", "Sentis holds all integers as int32", write,
-    mends=["CAST.NARROW_INT", "BITWISENOT.UNSIGNED"], operators=["BitShift"],
+    mends=["CAST.NARROW_INT", "BITWISENOT.UNSIGNED", "ADD.NARROW", "SUB.NARROW", "MUL.NARROW"],
+    operators=["BitShift"],
 )  # fmt: skip

@@ -45,6 +45,18 @@ def narrows(place: Place) -> Answer:
 
 
 @check
+def leaves_its_type(place: Place) -> Answer:
+    """Arithmetic in 8 or 16 bits whose result can lie outside of them."""
+    name = type_name(place.view.type(place.name(0)))
+    if BITS.get(name, 0) < 8:
+        return None
+    held, fits = interval(place.view, place.node.output[0]), RANGES[name]
+    if held is not None and fits[0] <= held[0] and held[1] <= fits[1]:
+        return None
+    return Found(f"{name}, from {held[0]:g} to {held[1]:g}" if held is not None else name)
+
+
+@check
 def shape_arithmetic(place: Place) -> Answer:
     """A cast of a float that is computed from sizes and goes back into a size."""
     if place.kind(0) == "int" or _is_whole(place, place.name(0)):

@@ -10,6 +10,7 @@ from parity.emulator.operators import form
 from parity.emulator.prediction import Throws
 
 INT64 = 7  # ONNX' element type
+NARROW = {2: (0, 255), 3: (-128, 127), 4: (0, 65535), 5: (-32768, 32767)}  # UINT8, INT8, UINT16, INT16
 INT_MIN, INT_MAX = float(np.iinfo(np.int32).min), float(np.iinfo(np.int32).max)
 POWERS = {-1.0: "Reciprocal", 0.5: "Sqrt"}  # exponents that the optimiser replaces
 
@@ -23,6 +24,12 @@ def arithmetic(n: Node) -> None:
         wide = g.op(n.op, *(g.cast(name, "long") for name in n.inputs))
         wrapped = g.op("Not", g.op("Equal", wide, g.cast(n.y(), "long"), kind="bool"))
         n.deviates_if(wrapped, "INT64.WRAP", "int64 arithmetic is done in int32 and wraps")
+    elif kind == "int" and (bounds := NARROW.get(n.types.get(n.x(), 0))) is not None:
+        g = n.graph
+        below, above = (
+            g.op(op, n.y(), g.const(at, "int"), kind="bool") for op, at in zip(("Less", "Greater"), bounds, strict=True)
+        )
+        n.deviates_if(g.op("Or", below, above, kind="bool"), f"{n.op.upper()}.NARROW", "nothing wraps at 8 or 16 bits")
 
 
 @form("Div", says="int32 truncates; x / c of a scalar c is x·(1/c); division of integers by zero is undefined")

@@ -104,3 +104,19 @@ def test_opset_15_has_the_complement_as_a_difference(mended):
 def test_it_must_not_fire(left, body, inputs, opset, reason):
     init = "int32 l = {0}, int32 h = {255}" if "Clip" in body else ""
     assert reason in left("whole_numbers", graph(body, inputs, opset, init=init))
+
+
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul"])
+@pytest.mark.parametrize("source", ["uint8", "int8", "uint16", "int16"])
+def test_arithmetic_of_few_bits_wraps_as_in_onnx(mended, op, source):
+    span = np.iinfo(source)
+    x = np.array([[span.min, span.max, span.max, span.min, 0, 1, 100, span.max // 2]] * 2, source)
+    z = np.array([span.max, span.max, 1, 2, 1, span.max, 100, 3], source)
+    body = f"n = {op}(x, z) y = Cast<to=1>(n)"
+    tried = mended("whole_numbers", graph(body, f"{source}[2,8] x, {source}[8] z"), inputs={"x": x, "z": z})
+    assert tried.before == [f"{op.upper()}.NARROW"] and tried.after == []
+
+
+def test_arithmetic_that_cannot_pass_its_type_is_left_alone(left):
+    body = "a = Mod(x, t) n = Add(a, a) y = Cast<to=1>(n)"
+    assert left("whole_numbers", graph(body, "uint8[2,8] x", init="uint8 t = {100}")) == ""
