@@ -3,7 +3,8 @@
 Why: Sentis has neither cubic nor antialiasing, knows four coordinate modes, computes sizes in float32 and meets other
 ties (rules RESIZE.*). Every form of Resize is linear and works axis by axis. So one axis of it is run in ONNX Runtime
 on the identity, with the node's own attributes: nearest gives an index for each pixel (Gather, exact), all else a
-matrix. Does not fire where sizes are not known, and not where pixels outside become a constant (tf_crop_and_resize).
+matrix. Cubic growth by a whole number needs no size: every pixel has the same weights, a Conv. Does not fire where
+sizes are not known otherwise, and not where pixels outside become a constant (tf_crop_and_resize).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from converters.passes.cubic import by_convolution
 from converters.passes.emit import Emit, Refusal
 from converters.passes.rewrite import node_pass
 from converters.scan.view import Place
@@ -38,9 +40,12 @@ def write(place: Place, emit: Emit) -> None:
     if not changing:
         emit("Identity", data, to=place.node.output[0])
         return
+    if mode == "cubic" and (scale := _whole_scale(changing, rank)) and None in [size for _, size, _ in changing]:
+        by_convolution(place, emit, scale, lambda count, times: _matrix(place, count, ("scales", float(times))))
+        return
     for number, (axis, size, target) in enumerate(changing):
         if size is None:
-            raise Refusal(f"the size of axis {axis} is not known")
+            raise Refusal(f"the size of axis {axis} is not known; fix it (graph fix-shape)")
         matrix = _matrix(place, size, target)
         to = place.node.output[0] if number == len(changing) - 1 else ""
         if mode == "nearest":
@@ -67,6 +72,14 @@ def _targets(place: Place, rank: int) -> list[tuple[int, tuple[str, float]]]:
         else:
             raise Refusal(f"the new size of axis {axis} is not known; fix the input's (graph fix-shape)")
     return targets
+
+
+def _whole_scale(changing: list[tuple[int, int | None, tuple[str, float]]], rank: int) -> int:
+    """Return the whole number by which both of the last axes grow, 0 for none."""
+    scales = {target for _, _, target in changing}
+    word, number = next(iter(scales))
+    last = [axis for axis, _, _ in changing] == [rank - 2, rank - 1]
+    return int(number) if last and len(scales) == 1 and word == "scales" and number == int(number) > 1 else 0
 
 
 def _keeps(axis: int, size: int | None, target: tuple[str, float]) -> bool:

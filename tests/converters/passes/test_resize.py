@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from scan_cases import IMAGE, graph
 
+TWICE = "float[4] s = {1,1,2,2}"
 UP, DOWN, SIZES = "float[4] s = {1,1,2,1.5}", "float[4] s = {1,1,0.5,0.75}", "int64[4] s = {1,3,13,5}"
 
 
@@ -54,6 +56,12 @@ def test_scales_of_opset_10(mended):
     [
         ('y = Resize<mode="linear">(x, , s)', IMAGE, "float[4] s = {1,1,2,2}", ""),
         ('y = Resize<mode="cubic">(x, , s)', 'float[1,3,"h",8] x', UP, "size of axis 2 is not known"),
+        ('y = Resize<mode="cubic">(x, , s)', 'float[1,"c","h",8] x', TWICE, "its channels are not known"),
+        ('y = Resize<mode="cubic", exclude_outside=1>(x, , s)', 'float[1,3,"h",8] x', TWICE, "weights change"),
+        (
+            'y = Resize<mode="cubic", coordinate_transformation_mode="align_corners">(x, , s)',
+            'float[1,3,"h",8] x', TWICE, "weights change with the size",
+        ),
         ('y = Resize<mode="cubic">(x, , s)', f"{IMAGE}, float[4] s", "", "are not known"),
         ('y = Resize<mode="cubic">(x, , , s)', IMAGE, "int64[4] s = {1,3,9000,8}", "too large"),
         (
@@ -98,3 +106,19 @@ def test_a_size_that_only_a_run_tells_is_left_with_the_way_out(left):
     body = "e = Constant<value = float[0] {}>()" + SKIP.format(more="", to="size")
     told = left("resize", graph(body, 'float[1,3,5,4] x, float[1,3,"h",20] skip', 13, init=BOUNDS))
     assert "new size of axis 2 is not known" in told and "graph fix-shape" in told
+
+
+@pytest.mark.parametrize("mode", ["half_pixel", "pytorch_half_pixel", "asymmetric"])
+@pytest.mark.parametrize("scale", [2, 3, 4])
+def test_cubic_growth_by_a_whole_number_of_a_picture_of_any_size_is_a_convolution(mended, mode, scale):
+    body = f'y = Resize<mode="cubic", coordinate_transformation_mode="{mode}", cubic_coeff_a=-0.5>(x, , s)'
+    inputs = {"x": np.random.default_rng(3).normal(size=(2, 3, 6, 5)).astype(np.float32)}
+    init = f"float[4] s = {{1,1,{scale},{scale}}}"
+    tried = mended("resize", graph(body, 'float["n",3,"h","w"] x', 13, init=init), inputs=inputs)
+    assert "RESIZE.CUBIC" in tried.before and tried.operators == ["Pad", "Conv", "DepthToSpace"] and not tried.after
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 7), (2, 3)])
+def test_the_convolution_meets_the_smallest_pictures(mended, size):
+    inputs = {"x": np.arange(2 * size[0] * size[1], dtype=np.float32).reshape(1, 2, *size)}
+    mended("resize", graph('y = Resize<mode="cubic">(x, , s)', 'float[1,2,"h","w"] x', 13, init=TWICE), inputs=inputs)
