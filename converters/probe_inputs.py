@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -18,10 +21,15 @@ Tensors = dict[str, Array]
 DYNAMIC_SIZES = (3, 4, 5, 6, 7)  # small and different from each other, so that a swapped axis shows
 LARGER = (64, 160, 512, 1600)  # for pictures and sound: strides and windows need room
 LARGE = 1e4
+MOST_RANK, MOST_WRITTEN = 8, 6
 
 
 def guessed_sizes(model: onnx.ModelProto) -> Iterator[dict[str, int]]:
-    """Yield sizes of dynamic dimensions: all different, all equal, each in turn twice the others, larger ones."""
+    """Yield sizes of dynamic dimensions: all different, all equal, each in turn twice the others, larger ones.
+
+    At last those that shapes in the graph name: torch's older exporter writes the traced sizes into attention layers,
+    and such a model runs with no others.
+    """
     names = list(dict.fromkeys(key for value in _fed(model) for key, _ in _dims(value) if key))
     different = {name: DYNAMIC_SIZES[i % len(DYNAMIC_SIZES)] for i, name in enumerate(names)}
     if {"query", "past", "total"} <= set(names):
@@ -39,6 +47,27 @@ def guessed_sizes(model: onnx.ModelProto) -> Iterator[dict[str, int]]:
         yield {name: size if name in last else 1 for name in names}
         yield {name: 1 if name in first else size for name in names}
         yield {**dict.fromkeys(names, size)}
+    for chosen in itertools.product(_written_sizes(model), repeat=len(names)) if len(names) <= 2 else ():
+        yield dict(zip(names, chosen, strict=True))
+
+
+def _written_sizes(model: onnx.ModelProto) -> list[int]:
+    """Return the sizes that constants of shapes name most often: those that Reshape, Expand and Concat read."""
+    import onnx
+
+    held = {tensor.name: tensor for tensor in model.graph.initializer}
+    constants = (node for node in model.graph.node if node.op_type == "Constant")
+    held |= {node.output[0]: a.t for node in constants for a in node.attribute if a.name == "value"}
+    counts = Counter[int]()
+    for node in model.graph.node:
+        for name in node.input if node.op_type in ("Reshape", "Expand", "Concat") else ():
+            shape = held.get(name)
+            if shape is None or shape.data_type != onnx.TensorProto.INT64 or math.prod(shape.dims) > MOST_RANK:
+                continue
+            with contextlib.suppress(ValueError, TypeError):  # a damaged constant names nothing
+                sizes = onnx.numpy_helper.to_array(shape).reshape(-1)
+                counts.update(int(one) for one in sizes if 1 < one <= LARGER[-1])
+    return [size for size, _ in counts.most_common(MOST_WRITTEN)]
 
 
 def elements(model: onnx.ModelProto, sizes: dict[str, int]) -> int:
