@@ -28,6 +28,8 @@ class Said:
         margin: of the first token.
         state: `done` (a stop id), `full` or `cut` (by the caller).
         ids: the answer.
+        waits: how often the prompt's run or a step waited for the model.
+        frames: how often a poll said that nothing is there yet.
     """
 
     made: int
@@ -36,6 +38,8 @@ class Said:
     margin: float
     state: str
     ids: list[int]
+    waits: int
+    frames: int
 
 
 @dataclass(frozen=True)
@@ -53,13 +57,14 @@ class Loop:
         most: int = MOST,
         new: int = 12,
         refusal: int = -1,
+        polls: bool = False,
     ) -> tuple[list[Said], list[str], str]:
         """Answer prompts with one decoder.
 
         Returns:
             What was said, what was thrown, and what was left when all was disposed of (`tensors workers`).
         """
-        words = ["mono", self.program, MODEL, backend, most, new, refusal]
+        words = ["mono", self.program, MODEL, backend, most, new, refusal, "poll" if polls else "wait"]
         code, lines = engine.ran([*words, *(",".join(map(str, ids)) for ids in prompts)], self.project)
         assert code == 0, lines
         said = [_said(line) for line in lines if line.startswith("answer ")]
@@ -69,7 +74,7 @@ class Loop:
 
 
 def _said(line: str) -> Said:
-    _, made, alive, garbage, margin, state, ids = line.split(" ")
+    _, made, alive, garbage, margin, state, ids, waits, frames = line.split(" ")
     return Said(
         int(made),
         int(alive),
@@ -77,15 +82,25 @@ def _said(line: str) -> Said:
         float(np.float32(margin)),
         state,
         [int(one) for one in ids.split(",") if one],
+        int(waits),
+        int(frames),
     )
 
 
 def faults_of(
-    loop: Loop, reference: OnnxDecoder, prompts: Sequence[list[int]], stops: list[int], backend: str
+    loop: Loop,
+    reference: OnnxDecoder,
+    prompts: Sequence[list[int]],
+    stops: list[int],
+    backend: str,
+    polls: bool = False,
 ) -> list[str]:
-    """Return what the loop does wrong: other ids, other inputs than the reference's, tensors made, tensors left."""
+    """Return what the loop does wrong: other ids, other inputs than the reference's, tensors made, tensors left.
+
+    Polled, it must never wait, and say so each time that nothing is there.
+    """
     engine = Engine()
-    said, thrown, left = loop(engine, *prompts, backend=backend)
+    said, thrown, left = loop(engine, *prompts, backend=backend, polls=polls)
     faults = [f"thrown: {one}" for one in thrown] + ([f"left: {left}"] if left != "0 0" else [])
     runs = iter(engine.runs)
     for prompt, answer in zip(prompts, said, strict=False):
@@ -93,6 +108,8 @@ def faults_of(
         faults += [f"ids: {answer.ids}, wanted {wanted}"] if answer.ids != wanted else []
         faults += [f"made: {answer.made}"] if answer.made else []
         faults += [f"garbage: {answer.garbage} bytes"] if answer.garbage else []
+        faults += [f"waits: {answer.waits}"] if (answer.waits > 0) == polls else []
+        faults += [f"frames: {answer.frames}"] if answer.frames != (2 * len(wanted) if polls else 0) else []
         faults += _input_faults(runs, prompt, answer.ids, reference.contract)
     return faults
 

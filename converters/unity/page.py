@@ -8,19 +8,25 @@ from string import Template
 
 from converters.unity.helpers import FOLDER, HELPERS
 
-PLAIN_ANSWER = """        decoder.Begin(tokenizer.Encode($prompt));
-        while (decoder.Ids.Count < 64 && decoder.Step())
+LOOP = """        while (decoder.Ids.Count < 64)
         {
-            yield return null;
-        }
+            while (!decoder.Poll())
+            {
+                yield return null; // the game goes on while a token is computed
+            }
 
+            if (!decoder.Step())
+            {
+                break;
+            }
+        }
+"""
+PLAIN_ANSWER = f"""        decoder.BeginWithoutWaiting(tokenizer.Encode($prompt));
+{LOOP}
         Debug.Log(tokenizer.Decode(decoder.Ids));"""
-GATED_ANSWER = """        decoder.Begin(tokenizer.Encode(PromptBuilder.Build(text)), GateRules.RefusalId);
-        while (decoder.Ids.Count < 64 && decoder.Step())
-        {
-            yield return null;
-        }
-
+GATED_ANSWER = f"""        List<int> prompt = tokenizer.Encode(PromptBuilder.Build(text));
+        decoder.BeginWithoutWaiting(prompt, GateRules.RefusalId);
+{LOOP}
         string answer = tokenizer.Decode(decoder.Ids);
         bool isCall = CallGate.TryPass(answer, decoder.Margin, out ToolCall call);
         Debug.Log(isCall ? call.Name : "nothing to do: " + answer);"""

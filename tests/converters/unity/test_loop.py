@@ -45,13 +45,14 @@ def stop_ids(run: RunFolder) -> list[int]:
     return read_json(run.path("prompt_contract.json"))["stop_ids"]
 
 
+@pytest.mark.parametrize("polls", [False, True], ids=["waiting", "polled"])
 @pytest.mark.parametrize("backend", ["CPU", "GPUCompute"])
 def test_the_loop_chooses_the_ids_of_the_reference_and_makes_no_tensor_in_a_step(
-    loop: Loop, reference: OnnxDecoder, prompts: list[list[int]], finished: RunFolder, backend: str
+    loop: Loop, reference: OnnxDecoder, prompts: list[list[int]], finished: RunFolder, backend: str, polls: bool
 ) -> None:
     assert all(len(reference.greedy(prompt, 12, stop_ids(finished)).ids) == 12 for prompt in prompts)
     again = [*prompts, prompts[0]]  # the second time with a cache and masks that were used
-    assert faults_of(loop, reference, again, stop_ids(finished), backend) == []
+    assert faults_of(loop, reference, again, stop_ids(finished), backend, polls) == []
 
 
 PLANTED: dict[str, tuple[str, str, str, str]] = {
@@ -110,6 +111,24 @@ PLANTED: dict[str, tuple[str, str, str, str]] = {
         "",
         "thrown: InvalidOperationException Tensor data is still pending",
     ),
+    "a prompt given back while it is read, polled": (
+        "GreedyDecoder.cs",
+        "            Schedule(promptIds.Count);\n",
+        "            Schedule(promptIds.Count);\n            ForgetPrompt();\n",
+        "waits: ",
+    ),
+    "a poll that waits, polled": (
+        "LogitsReader.cs",
+        "            _asked.ReadbackRequest();\n",
+        "            _asked.ReadbackRequest();\n            _asked.CompleteAllPendingOperations();\n",
+        "waits: ",
+    ),
+    "a step that is run again when it is polled": (
+        "GreedyDecoder.cs",
+        "            if (_isUnderWay || _isChosen)\n            {\n                return true;\n            }\n",
+        "            if (_isChosen)\n            {\n                return true;\n            }\n",
+        "",
+    ),
     "a cache moved to the device when it is empty": (
         "KeyValueCache.cs",
         "ComputeTensorData.Pin(_tensors[i]);",
@@ -138,7 +157,8 @@ def test_a_planted_fault_of_the_loop_is_found(
     altered = copied_kit(project, tmp_path, stubs, {f"Runtime/{source}": (old, new)})
     backend = "GPUCompute" if "device" in name else "CPU"
     loop = Loop(altered.program("Loop"), project.folder)
-    faults = faults_of(loop, reference, [*reversed(prompts), prompts[0]], stop_ids(finished), backend)
+    asked = (loop, reference, [*reversed(prompts), prompts[0]], stop_ids(finished), backend)
+    faults = faults_of(*asked, polls="polled" in name)
     assert any(fault.startswith(wanted) for fault in faults), faults
 
 
@@ -153,8 +173,11 @@ def copied_kit(project: Any, folder: Path, stubs: Path, edits: dict[str, tuple[s
     return build_kit(folder / "kit", stubs, folder / "built", "MyGame.Npc")
 
 
-def test_the_margin_is_that_of_the_gate(loop: Loop, reference: OnnxDecoder, prompts: list[list[int]]) -> None:
-    said, _, _ = loop(Engine(), *prompts, refusal=7)
+@pytest.mark.parametrize("polls", [False, True], ids=["waiting", "polled"])
+def test_the_margin_is_that_of_the_gate(
+    loop: Loop, reference: OnnxDecoder, prompts: list[list[int]], polls: bool
+) -> None:
+    said, _, _ = loop(Engine(), *prompts, refusal=7, polls=polls)
     rows = [reference.greedy(prompt, 1, keep_logits=True).logits[0] for prompt in prompts]
     assert [one.margin for one in said] == [first_token_margin(row, 7) for row in rows]
     assert all(np.isnan(one.margin) for one in loop(Engine(), *prompts)[0])
@@ -189,9 +212,10 @@ def test_equal_logits_give_the_first_id_and_nan_is_refused(loop: Loop, prompts: 
 
     (said,), _, _ = loop(Engine(change=flat), prompts[0], new=2)
     assert said.ids in ([0, 0], [])  # [] where 0 is a stop id
-    _, (thrown,), left = loop(Engine(change=broken), prompts[0])
-    assert thrown.startswith("InvalidOperationException the model put out NaN")
-    assert left == "0 0"
+    for polls in (False, True):
+        _, (thrown,), left = loop(Engine(change=broken), prompts[0], polls=polls)
+        assert thrown.startswith("InvalidOperationException the model put out NaN")
+        assert left == "0 0"
 
 
 def test_prompts_that_cannot_be_run_are_refused(loop: Loop, reference: OnnxDecoder) -> None:

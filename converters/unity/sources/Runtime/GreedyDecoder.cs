@@ -8,13 +8,18 @@ namespace MlxSentis
     /// Answers a prompt greedily, a token a call, with a cache of keys and values that is allocated once.
     /// <code>
     /// decoder.Begin(promptIds);
-    /// while (decoder.Step()) { yield return null; }
+    /// while (decoder.Step()) { }
     /// string answer = tokenizer.Decode(decoder.Ids);
+    /// </code>
+    /// In a game, where no frame may wait for the model, in a coroutine:
+    /// <code>
+    /// decoder.BeginWithoutWaiting(promptIds);
+    /// do { while (!decoder.Poll()) { yield return null; } } while (decoder.Step());
     /// </code>
     /// </summary>
     /// <remarks>
     /// A step makes no tensor and no garbage of its own: the cache, the inputs of one token and the row of logits are
-    /// made by the constructor. Only <see cref="Begin"/> makes some, for the prompt, and disposes of them.
+    /// made by the constructor. Only a new prompt makes some, which are disposed of when it was run.
     /// </remarks>
     public sealed class GreedyDecoder : IDisposable
     {
@@ -23,8 +28,12 @@ namespace MlxSentis
         private readonly StepInputs _step;
         private readonly LogitsReader _logits = new LogitsReader();
         private readonly List<int> _ids;
-        private bool _isFirst;
+        private PromptInputs _prompt; // until it was run
+        private int _refusalId;
         private bool _hasBegun;
+        private bool _isUnderWay; // a run was scheduled, and what it chooses is not read yet
+        private bool _isAskedFor; // and its readback was requested
+        private bool _isChosen; // it was read, and no Step has taken it yet
         private int _next;
 
         /// <param name="model">What ModelLoader.Load makes of the kit's model.</param>
@@ -77,10 +86,21 @@ namespace MlxSentis
         /// </summary>
         public float Margin { get; private set; }
 
-        /// <summary>Runs the model over a prompt. The answer is empty after it; each <see cref="Step"/> adds one id.</summary>
+        /// <summary>
+        /// Runs the model over a prompt and waits for it. The answer is empty after it; each <see cref="Step"/> adds one id.
+        /// </summary>
         /// <param name="promptIds">The ids of the whole prompt, its begin token among them where it has one.</param>
         /// <param name="refusalId">The first id of a refusal, for <see cref="Margin"/>; -1 to do without.</param>
         public void Begin(IReadOnlyList<int> promptIds, int refusalId = -1)
+        {
+            BeginWithoutWaiting(promptIds, refusalId);
+            Read();
+        }
+
+        /// <summary>As <see cref="Begin"/>, but only starts it: <see cref="Poll"/> tells when it has been run.</summary>
+        /// <param name="promptIds">As for <see cref="Begin"/>.</param>
+        /// <param name="refusalId">As for <see cref="Begin"/>; <see cref="Margin"/> is there after the first Step.</param>
+        public void BeginWithoutWaiting(IReadOnlyList<int> promptIds, int refusalId = -1)
         {
             Require(promptIds);
             _ids.Clear();
@@ -89,49 +109,46 @@ namespace MlxSentis
             IsDone = false;
             IsFull = false;
             Margin = float.NaN;
-            using (PromptInputs prompt = new PromptInputs(promptIds))
+            _refusalId = refusalId;
+            _hasBegun = true;
+            _isChosen = false;
+            ForgetPrompt();
+            _prompt = new PromptInputs(promptIds);
+            _prompt.Feed(_worker);
+            Schedule(promptIds.Count);
+        }
+
+        /// <summary>
+        /// Starts what the next <see cref="Step"/> needs and tells, without waiting, whether it is there. Asked once a
+        /// frame until it is true, no Step waits; a Step that is not polled for waits itself.
+        /// </summary>
+        public bool Poll()
+        {
+            RequireBegun();
+            if (IsDone || !Start() || _isChosen)
             {
-                prompt.Feed(_worker);
-                _cache.Feed(_worker);
-                _worker.Schedule();
-                _cache.Take(_worker, promptIds.Count);
-                _next = _logits.Choose(_worker, refusalId >= 0);
-                if (refusalId >= 0)
-                {
-                    Margin = _logits.Margin(_next, refusalId);
-                }
+                return true;
             }
 
-            _isFirst = true;
-            _hasBegun = true;
+            if (!_isAskedFor)
+            {
+                _logits.AskFor(_worker, _refusalId >= 0);
+                _isAskedFor = true;
+            }
+
+            return _logits.IsThere;
         }
 
         /// <summary>Adds the next id to <see cref="Ids"/>; returns false, and adds nothing, when the answer has ended.</summary>
         public bool Step()
         {
-            if (!_hasBegun)
-            {
-                throw new InvalidOperationException("Begin(prompt) comes first");
-            }
-
-            if (IsDone)
+            RequireBegun();
+            if (IsDone || !Start())
             {
                 return false;
             }
 
-            if (!_isFirst)
-            {
-                if (_cache.Tokens == MaxTokens)
-                {
-                    IsFull = true;
-                    IsDone = true;
-                    return false;
-                }
-
-                Run(_next);
-            }
-
-            _isFirst = false;
+            Read();
             if (IsStop(_next))
             {
                 IsDone = true;
@@ -139,6 +156,7 @@ namespace MlxSentis
             }
 
             _ids.Add(_next);
+            _isChosen = false;
             return true;
         }
 
@@ -162,15 +180,72 @@ namespace MlxSentis
             _worker.Dispose();
             _cache.Dispose();
             _step.Dispose();
+            ForgetPrompt();
         }
 
-        private void Run(int id)
+        // Schedules the run that the next id comes from, unless it was; false where the cache is full.
+        private bool Start()
         {
-            _step.Feed(_worker, id, _cache.Tokens);
+            if (_isUnderWay || _isChosen)
+            {
+                return true;
+            }
+
+            if (_cache.Tokens == MaxTokens)
+            {
+                IsFull = true;
+                IsDone = true;
+                return false;
+            }
+
+            _step.Feed(_worker, _next, _cache.Tokens);
+            Schedule(1);
+            return true;
+        }
+
+        private void Schedule(int newTokens)
+        {
             _cache.Feed(_worker);
             _worker.Schedule();
-            _cache.Take(_worker, _cache.Tokens + 1);
-            _next = _logits.Choose(_worker, false);
+            _cache.Take(_worker, _cache.Tokens + newTokens);
+            _isUnderWay = true;
+            _isAskedFor = false;
+        }
+
+        private void Read()
+        {
+            if (!_isUnderWay)
+            {
+                return;
+            }
+
+            _isUnderWay = false;
+            _next = _logits.Choose(_worker, _refusalId >= 0);
+            if (_refusalId >= 0)
+            {
+                Margin = _logits.Margin(_next, _refusalId);
+                _refusalId = -1; // it is the first token's alone
+            }
+
+            _isChosen = true;
+            ForgetPrompt();
+        }
+
+        private void ForgetPrompt()
+        {
+            if (_prompt != null)
+            {
+                _prompt.Dispose();
+                _prompt = null;
+            }
+        }
+
+        private void RequireBegun()
+        {
+            if (!_hasBegun)
+            {
+                throw new InvalidOperationException("Begin(prompt) comes first");
+            }
         }
 
         private void Require(IReadOnlyList<int> promptIds)

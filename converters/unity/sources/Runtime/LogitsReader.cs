@@ -8,6 +8,21 @@ namespace MlxSentis
     internal sealed class LogitsReader
     {
         private readonly float[] _row = new float[ModelConstants.VocabularySize];
+        private Tensor _asked;
+
+        /// <summary>Whether what was asked for can be read without waiting.</summary>
+        public bool IsThere
+        {
+            get { return _asked.IsReadbackRequestDone(); }
+        }
+
+        /// <summary>Asks for what <see cref="Choose"/> will read; it arrives in some later frame.</summary>
+        public void AskFor(Worker worker, bool wantsLogits)
+        {
+            bool isRow = wantsLogits || ModelConstants.NextTokenName == null;
+            _asked = worker.PeekOutput(isRow ? ModelConstants.LogitsName : ModelConstants.NextTokenName);
+            _asked.ReadbackRequest();
+        }
 
         /// <summary>
         /// Returns the id of the last row's greatest logit, the first one of equals. Where the model puts that id out

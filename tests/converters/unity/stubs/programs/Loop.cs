@@ -7,7 +7,7 @@ using Unity.InferenceEngine;
 using UnityEditor;
 
 // Answers a prompt, each line of the input one, and tells how many tensors and bytes the steps took.
-// Arguments: model, backend, maxTokens, maxNewTokens, refusal id; then prompts as ids with commas.
+// Arguments: model, backend, maxTokens, maxNewTokens, refusal id, poll or wait; then prompts as ids with commas.
 internal static class Program
 {
     private static int Main(string[] words)
@@ -20,9 +20,9 @@ internal static class Program
         int atStart = Ledger.Alive;
         using (GreedyDecoder decoder = new GreedyDecoder(model, backend, int.Parse(words[2])))
         {
-            for (int i = 5; i < words.Length; i++)
+            for (int i = 6; i < words.Length; i++)
             {
-                Answer(decoder, Ids(words[i]), int.Parse(words[3]), int.Parse(words[4]));
+                Answer(decoder, Ids(words[i]), int.Parse(words[3]), int.Parse(words[4]), words[5] == "poll");
             }
         }
 
@@ -30,16 +30,38 @@ internal static class Program
         return 0;
     }
 
-    private static void Answer(GreedyDecoder decoder, int[] prompt, int maxNewTokens, int refusalId)
+    private static void Answer(GreedyDecoder decoder, int[] prompt, int maxNewTokens, int refusalId, bool polls)
     {
         try
         {
-            decoder.Begin(prompt, refusalId);
+            int waits = Ledger.Waits;
+            if (polls)
+            {
+                decoder.BeginWithoutWaiting(prompt, refusalId);
+            }
+            else
+            {
+                decoder.Begin(prompt, refusalId);
+            }
+
             int made = Ledger.Made;
             int alive = Ledger.Alive;
             long bytes = Ledger.Bytes;
-            while (decoder.Ids.Count < maxNewTokens && decoder.Step())
+            int frames = 0;
+            while (decoder.Ids.Count < maxNewTokens)
             {
+                while (polls && !decoder.Poll())
+                {
+                    frames++;
+                }
+
+                if (!decoder.Step())
+                {
+                    break;
+                }
+
+                // What Mono makes when the prompt's row is read for the very first time is not the loop's.
+                bytes = polls && decoder.Ids.Count == 1 ? Ledger.Bytes : bytes;
             }
 
             bytes = Ledger.Bytes - bytes;
@@ -48,7 +70,7 @@ internal static class Program
             string state = decoder.IsFull ? "full" : decoder.IsDone ? "done" : "cut";
             Console.Error.WriteLine(
                 "answer " + (Ledger.Made - made) + " " + (Ledger.Alive - alive) + " " + bytes + " " + margin + " " + state + " "
-                + ids);
+                + ids + " " + (Ledger.Waits - waits) + " " + frames);
         }
         catch (Exception error)
         {

@@ -77,6 +77,7 @@ namespace Unity.InferenceEngine
     {
         public static int Made;
         public static int Alive;
+        public static int Waits;
 
         private static readonly Func<long> AllBytes = (Func<long>)Delegate.CreateDelegate(
             typeof(Func<long>), typeof(GC).GetMethod("GetAllocatedBytesForCurrentThread"));
@@ -106,7 +107,10 @@ namespace Unity.InferenceEngine
         internal bool IsDisposed;
         internal bool IsPending;
         internal bool IsRecycled;
+        internal Tensor ReadBy;
         internal BackendType Place = BackendType.CPU;
+        private const int FramesOfARequest = 3;
+        private int _framesToGo = -1;
 
         public DataType dataType { get; protected set; }
 
@@ -116,16 +120,42 @@ namespace Unity.InferenceEngine
 
         public abstract void Reshape(TensorShape shape);
 
+        // Who asks for pending data waits; what was requested is there a while later.
         public void CompleteAllPendingOperations()
         {
+            Ledger.Waits += IsPending ? 1 : 0;
             IsPending = false;
         }
 
+        public void ReadbackRequest()
+        {
+            RequireUse();
+            _framesToGo = IsPending ? FramesOfARequest : 0;
+        }
+
+        public bool IsReadbackRequestDone()
+        {
+            RequireUse();
+            if (_framesToGo < 0)
+            {
+                throw new InvalidOperationException("no readback of this tensor was requested");
+            }
+
+            _framesToGo -= _framesToGo > 0 ? 1 : 0;
+            IsPending &= _framesToGo > 0;
+            return _framesToGo == 0;
+        }
+
+        // Waits for the run that reads it.
         public void Dispose()
         {
             if (!IsDisposed)
             {
                 Ledger.Alive--;
+                if (ReadBy != null && !ReadBy.IsRecycled)
+                {
+                    ReadBy.CompleteAllPendingOperations();
+                }
             }
 
             IsDisposed = true;

@@ -142,6 +142,10 @@ namespace Unity.InferenceEngine
             Engine.Run(_model.Handle, _given, _outputs, _backend);
             Ledger.Made = made; // the worker's own are not the caller's
             Ledger.Alive = alive;
+            foreach (Tensor given in _given.Values)
+            {
+                given.ReadBy = _outputs[_model.outputs[0].name];
+            }
         }
 
         public Tensor PeekOutput(string name)
@@ -170,6 +174,10 @@ namespace Unity.InferenceEngine
         {
             Workers -= _isDisposed ? 0 : 1;
             _isDisposed = true;
+            foreach (Tensor output in _outputs.Values)
+            {
+                output.IsPending = false;
+            }
         }
     }
 }
