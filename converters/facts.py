@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
@@ -121,8 +122,12 @@ class Facts:
 def versions() -> list[str]:
     """Return the versions with a facts file, oldest first."""
     files = resources.files("converters").joinpath("sentis").iterdir()
-    names = [file.name.removesuffix(".json") for file in files if file.name.endswith(".json")]
-    return sorted(names, key=lambda name: [int(part) for part in name.split(".")])  # 2.10 is newer than 2.9
+    return oldest_first(file.name.removesuffix(".json") for file in files if file.name.endswith(".json"))
+
+
+def oldest_first(names: Iterable[str]) -> list[str]:
+    """Return versions in their order: 2.10 is newer than 2.9."""
+    return sorted(names, key=lambda name: [int(part) for part in name.split(".")])
 
 
 def unknown_version(version: str) -> StageError:

@@ -11,7 +11,8 @@ import numpy as np
 
 from parity.emulator import predict
 from parity.fixtures import read_fixture
-from parity.runners.recorded import Dump, DumpedModel, read_dump, recorded_outputs
+from parity.runners.dump import Dump, DumpedModel, read_dump
+from parity.runners.recorded import recorded_outputs
 from weights_bridge.compare import Array
 from weights_bridge.errors import StageError, all_at_once
 from weights_bridge.files import read_json, sha256_of

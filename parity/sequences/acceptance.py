@@ -9,19 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from parity.sequences.graph import Graph, check_graph, compared, initial_states, open_graph, step_size
 from parity.sequences.levels import agree, first_below, series, values, verdict
-from parity.sequences.loop import (
-    Graph,
-    NoContext,
-    check_graph,
-    compared,
-    crossings,
-    drive,
-    faults,
-    initial_states,
-    open_graph,
-    step_size,
-)
+from parity.sequences.loop import NoContext, crossings, drive, faults
 from parity.sequences.reference import load_reference
 from parity.sequences.signal import with_rank
 from parity.sequences.spec import SequenceSpec

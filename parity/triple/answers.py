@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from parity.runners.recorded import Dump, DumpedModel, model_of, recorded_outputs, version_fault
+from parity.runners.dump import Dump, DumpedModel
+from parity.runners.recorded import model_of, recorded_outputs, version_fault
 from weights_bridge.compare import Array, GateResult
 from weights_bridge.files import sha256_of
 from weights_bridge.sentis_dump import fixture_sha256

@@ -9,7 +9,7 @@ from typing import Any
 
 from parity.budgets import Budgets, load_budgets
 from parity.contracts import contract_beside
-from parity.runners.recorded import read_dump
+from parity.runners.dump import read_dump
 from parity.triple.answers import Measured
 from parity.triple.bisection import Context, find_the_place
 from parity.triple.in_report import LATER, STAGE

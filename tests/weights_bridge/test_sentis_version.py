@@ -13,7 +13,7 @@ from helpers import call
 from sentis_dumps import write_graph
 
 import cli
-from converters.facts import facts, versions
+from converters.facts import facts, oldest_first, versions
 from weights_bridge.errors import StageError
 from weights_bridge.sentis_version import SENTIS_VERSION, minor_version
 from weights_bridge.settings import resolve
@@ -39,6 +39,10 @@ from weights_bridge.settings import resolve
 )
 def test_a_patch_is_read_as_its_minor_version_and_what_is_no_version_as_itself(typed: str, read: str) -> None:
     assert minor_version(typed) == read
+
+
+def test_a_tenth_minor_version_is_newer_than_the_ninth() -> None:
+    assert oldest_first(["2.10", "3.0", "2.9"]) == ["2.9", "2.10", "3.0"]
 
 
 def test_facts_and_settings_take_a_patch_as_well() -> None:

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from sentis_dumps import edit_dump, write_dump
 
-from parity.runners.recorded import DumpedModel, Recorded, model_of, read_dump, recorded_outputs, version_fault
+from parity.runners.dump import DumpedModel, read_dump
+from parity.runners.recorded import Recorded, model_of, recorded_outputs, version_fault
 from weights_bridge.compare import GateResult
 from weights_bridge.errors import StageError
 from weights_bridge.files import sha256_of

@@ -12,8 +12,9 @@ import pytest
 from made_sequences import CONTEXT, Made, weights, write_graph
 
 from parity.sequences.acceptance import Measured, measure_sequence
+from parity.sequences.graph import open_graph
 from parity.sequences.levels import step_levels
-from parity.sequences.loop import Crossed, Loop, NoContext, NoState, Reset, drive, open_graph
+from parity.sequences.loop import Crossed, Loop, NoContext, NoState, Reset, drive
 from parity.sequences.spec import read_spec
 from weights_bridge.compare import GateResult
 from weights_bridge.errors import StageError

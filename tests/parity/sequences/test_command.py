@@ -12,7 +12,8 @@ import pytest
 from helpers import call
 from made_sequences import Made, weights, whole
 
-from parity.sequences.loop import NoState, drive, open_graph
+from parity.sequences.graph import open_graph
+from parity.sequences.loop import NoState, drive
 from parity.sequences.signal import read_wav, resampled
 from parity.sequences.spec import read_spec
 from weights_bridge.errors import StageError

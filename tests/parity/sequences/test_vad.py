@@ -15,7 +15,8 @@ import pytest
 from helpers import call
 
 from parity.sequences.acceptance import measure_sequence
-from parity.sequences.loop import NoContext, NoState, Reset, drive, open_graph
+from parity.sequences.graph import open_graph
+from parity.sequences.loop import NoContext, NoState, Reset, drive
 from parity.sequences.spec import read_spec
 from weights_bridge.compare import compare
 from weights_bridge.files import read_json
