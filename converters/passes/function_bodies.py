@@ -22,6 +22,7 @@ OPERATORS = (
     "Attention", "RotaryEmbedding", "CenterCropPad", "SwiGLU", "SoftmaxCrossEntropyLoss",
     "NegativeLogLikelihoodLoss", "LinearAttention", "CausalConvWithState", "Swish",
 )  # fmt: skip
+LOOPS = {"Loop", "Scan"}
 
 
 def run(model: onnx.ModelProto, context: Context) -> Outcome:
@@ -58,10 +59,19 @@ def _inlined(model: onnx.ModelProto, context: Context, op: str, known: Facts) ->
         return "onnx defines no body for this opset and these types"
     before = Counter(node.op_type for node in model.graph.node)
     foreign = sorted(name for name in counts - before if name not in known.operators and name not in OPERATORS)
+    if foreign and set(foreign) <= LOOPS and _of_known_sizes(model, context, op):
+        foreign = []  # unroll goes on from here
     if foreign:
         return f"its body holds {', '.join(foreign)}, which Sentis does not import"
     take_nodes(model, made)
     return ""
+
+
+def _of_known_sizes(model: onnx.ModelProto, context: Context, op: str) -> bool:
+    """Tell whether the inputs of all nodes of an operator have known sizes, so that a loop over them has as well."""
+    view = context.view(model)
+    shapes = [view.shape(name) for node in model.graph.node if node.op_type == op for name in node.input if name]
+    return all(shape is not None and None not in shape for shape in shapes)
 
 
 PASS = Pass(

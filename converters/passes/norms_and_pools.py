@@ -1,8 +1,8 @@
 """Norms, pools and the like that Sentis lacks, with operators that it imports.
 
 Why: it imports no MeanVarianceNormalization, LpNormalization, LpPool, GlobalLpPool, EyeLike and ReverseSequence. Does
-not fire where sizes that decide are not known, on powers other than 1 and 2 of a norm, and on reversed sequences
-whose lengths differ.
+not fire where sizes that decide are not known, on powers other than 1 and 2 of a norm, and on ceil_mode of LpPool.
+Sequences of other lengths than the axis are reversed by GatherND, its indices computed from the lengths.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from collections.abc import Callable
 import numpy as np
 
 from converters.passes.emit import Emit, Refusal
+from converters.passes.pooling import window_of
 from converters.passes.rewrite import node_pass
 from converters.scan.view import Place
+
+DILATED_FROM = 19  # the opset in which AveragePool got dilations
 
 
 def write(place: Place, emit: Emit) -> None:
@@ -46,18 +49,18 @@ def _global_lp_pool(place: Place, emit: Emit, to: str) -> None:
 def _lp_pool(place: Place, emit: Emit, to: str) -> None:
     given, x = dict(place.attributes), place.name(0)
     p, rank = int(given.pop("p", 2)), place.rank(0)
-    kernel = given.get("kernel_shape") or []
-    if given.pop("ceil_mode", 0) or any(one != 1 for one in given.pop("dilations", [1])) or rank is None:
-        raise Refusal("it has ceil_mode or dilations, or its rank is not known")
-    pads = given.pop("pads", [0] * 2 * len(kernel))
-    if given.get("auto_pad", "NOTSET") != "NOTSET":
-        raise Refusal("its padding depends on sizes")
+    dilated = any(one != 1 for one in given.get("dilations", [1]))
+    if given.get("ceil_mode", 0) or rank is None:
+        raise Refusal("it has ceil_mode, or its rank is not known")
+    if dilated and place.opset < DILATED_FROM:
+        raise Refusal(f"before opset {DILATED_FROM} no average has dilations")
+    window = window_of(place)
     powers = emit("Pow", emit("Abs", x), emit.number(p, x))
-    if any(pads):
-        half = len(kernel)
-        powers = emit.padded(powers, [0, 0, *pads[:half], 0, 0, *pads[half:]], 0.0)
-    mean = emit("AveragePool", powers, **given)
-    total = emit("Mul", mean, emit.number(math.prod(kernel), x))
+    if any(window.begin + window.end):
+        powers = emit.padded(powers, [0, 0, *window.begin, 0, 0, *window.end], 0.0)
+    dilations = window.dilations if dilated else None  # what Sentis ignores; see pooling
+    mean = emit("AveragePool", powers, kernel_shape=window.kernel, strides=window.strides, dilations=dilations)
+    total = emit("Mul", mean, emit.number(math.prod(window.kernel), x))
     emit("Pow", total, emit.number(1 / p, x), to=to)
 
 
@@ -85,11 +88,28 @@ def _eye_like(place: Place, emit: Emit, to: str) -> None:
 
 def _reverse_sequence(place: Place, emit: Emit, to: str) -> None:
     lengths, shape = place.value(1), place.shape(0)
-    time = int(place.attributes.get("time_axis", 0))
-    size = shape[time] if shape else None
-    if lengths is None or size is None or bool((lengths != size).any()):
-        raise Refusal("its lengths are not all the axis' own")
-    emit.sliced(place.name(0), [-1], [-(2**31)], [time], [-1], to=to)
+    time, row = int(place.attributes.get("time_axis", 0)), int(place.attributes.get("batch_axis", 1))
+    size, rows = (shape[time], shape[row]) if shape is not None and len(shape) > 1 else (None, None)
+    if size is None:
+        raise Refusal("the size of its axis of time is not known")
+    if lengths is not None and bool((lengths == size).all()):
+        emit.sliced(place.name(0), [-1], [-(2**31)], [time], [-1], to=to)
+        return
+    if rows is None:
+        raise Refusal("the number of its rows is not known")
+    steps, own = np.arange(size)[:, None], np.arange(rows)[None] + np.zeros((size, 1), np.int64)  # [T, B]
+    at = emit.array(steps)
+    if lengths is not None:
+        source = emit.array(np.where(steps < lengths, lengths - 1 - steps, steps).astype(np.int64))
+    else:
+        count = emit.unsqueezed(place.name(1), [0])
+        turned = emit("Sub", emit("Sub", count, emit.array(np.array(1, np.int64))), at)
+        source = emit("Where", emit("Less", at, count), turned, at)
+    places = [emit.unsqueezed(source, [2]), emit.array(own[..., None])]
+    indices = emit("Concat", *(places if time == 0 else places[::-1]), axis=2)
+    if time == 1:
+        indices = emit("Transpose", indices, perm=[1, 0, 2])
+    emit("GatherND", place.name(0), indices, to=to)
 
 
 WRITERS: dict[str, Callable[[Place, Emit, str], None]] = {

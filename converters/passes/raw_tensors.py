@@ -22,7 +22,7 @@ from converters.scan.view import array_of, data_fields
 if TYPE_CHECKING:
     import onnx
 
-INT32 = (-(2**31), 2**31 - 1)
+HIGHEST = 2**31 - 1
 AS_FLOAT, AS_INT = ("BFLOAT16",), ("INT16", "UINT16", "UINT32", "UINT64")
 
 
@@ -70,10 +70,7 @@ def _mend(graph: onnx.GraphProto, name: str, tensor: onnx.TensorProto, context: 
     if target == tensor.data_type:
         _store(tensor, values)
         return ""
-    outside = (
-        values.size and values.dtype.kind in "iu" and (int(values.min()) < INT32[0] or int(values.max()) > INT32[1])
-    )
-    if outside:
+    if values.size and values.dtype.kind == "u" and int(values.max()) > HIGHEST:
         return f"{kind}: it holds values outside int32"
     old = tensor.data_type
     if any(node.op_type == "ConstantOfShape" and name in node.output for node in graph.node):

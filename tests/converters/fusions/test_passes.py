@@ -262,3 +262,15 @@ def test_nodes_that_lack_what_they_need_stop_the_import(predicted):
         change(broken.graph.node)
         found = predict(broken, "2.4")
         assert not found.layers and "inputs or outputs are missing" in found.not_predicted[0], name
+
+
+def test_a_size_counted_from_the_end_is_followed(predicted):
+    body = "s = Shape(x) g = Gather(s, i) r = Concat<axis=0>(m, g) y = Reshape(x, r)"
+    words = {"inputs": 'float["n",2,4] x', "output": 'float["k",4] y', "init": "int64[1] i = {-1}, int64[1] m = {-1}"}
+    assert predicted(body, **words).layers == {"Reshape": 1}
+
+
+def test_a_size_that_became_a_float_is_not_followed(predicted):
+    body = "s = Shape(x) f = Cast<to=1>(s) g = Gather(f, i) y = Mul(x, g)"
+    words = {"inputs": 'float["n",8] x', "output": 'float["n",8] y', "init": "int64 i = {1}"}
+    assert {"Shape", "Cast"} <= set(predicted(body, **words).layers)

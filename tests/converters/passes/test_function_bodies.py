@@ -3,6 +3,8 @@ from __future__ import annotations
 import pytest
 from scan_cases import graph
 
+from converters.fix import fix_model
+
 BY_HEAD = "float[1,4,3,8] q, float[1,2,5,8] k, float[1,2,5,8] v, float[3,5] m, bool[3,5] b"
 
 
@@ -48,3 +50,19 @@ def test_two_kinds_in_one_model(mended):
 @pytest.mark.parametrize("body", ["y = Relu(q)", "y = com.acme.Attention(q, k, v)"])
 def test_it_must_not_fire_on_other_operators(left, body):
     assert left("function_bodies", graph(body, BY_HEAD, 23)) == ""
+
+
+LINEAR = 'y, s = LinearAttention<q_num_heads=2, kv_num_heads=2, update_rule="linear">(q, k, v)'
+
+
+def test_a_body_with_a_loop_of_known_rounds_is_unrolled_behind_it(tmp_path):
+    source = tmp_path / "in.onnx"
+    source.write_bytes(graph(LINEAR, "float[1,3,8] q, float[1,3,8] k, float[1,3,8] v", 27).SerializeToString())
+    report = fix_model(source, tmp_path / "out.onnx")
+    changed = {row["name"] for row in report["passes"] if row["changed"]}
+    assert changed >= {"function_bodies", "unroll"} and report["findings"]["after"] == []
+
+
+def test_a_body_with_a_loop_of_unknown_rounds_stays_one_node(left):
+    model = graph(LINEAR, "float[1,T,8] q, float[1,T,8] k, float[1,T,8] v", 27)
+    assert "its body holds Scan" in left("function_bodies", model)

@@ -22,6 +22,7 @@ def test_a_guard_behind_a_finite_mask_goes(mended, body, init):
     "body, init, reason",
     [
         (MASK, f"{ZERO}, float[1] f = {{0}}", "not finite"),
+        (MASK.replace("Where(b, o, f)", "Where(b, f, o)"), f"{ZERO}, float[1] f = {{0}}", "not finite"),
         ("a = Add(x, e) s = Softmax<axis=-1>(a)", ZERO, "reaches it and may hold -inf"),
         ("l = Log(x) s = Softmax<axis=-1>(l)", ZERO, "of Log, is not known to be finite"),
         ("s = Sqrt(x)", ZERO, ""),

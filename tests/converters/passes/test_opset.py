@@ -76,12 +76,13 @@ def test_large_inputs_do_not_part_the_two_forms(mended):
 @pytest.mark.parametrize(
     "op, wanted", [("Add", np.add), ("Sub", np.subtract), ("Mul", np.multiply), ("Div", np.divide)]
 )
-def test_an_axis_of_old_broadcasts_is_written_out(op, wanted):
+@pytest.mark.parametrize("axis", [1, -2])
+def test_an_axis_of_old_broadcasts_is_written_out(op, wanted, axis):
     from converters.passes import PASSES
     from converters.passes.base import Context
     from converters.prove import outputs_of
 
-    made = graph(f"y = {op}<broadcast=1, axis=1>(x, z)", "float[2,3,4] x, float[3] z", 6)
+    made = graph(f"y = {op}<broadcast=1, axis={axis}>(x, z)", "float[2,3,4] x, float[3] z", 6)
     assert PASSES["opset"].run(made, Context()).changed == 1 and made.opset_import[0].version == 7
     x, z = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32), np.array([1, -2, 3], np.float32)
     found = outputs_of(made.SerializeToString(), {"x": x, "z": z})["y"]  # ONNX Runtime begins at opset 7

@@ -3,12 +3,20 @@ from __future__ import annotations
 import pytest
 from scan_cases import graph
 
-INDICES = "int64[2] i = {-1, 0}, int64[1,1] t = {-2}, int64[2,8] e = {-1,0,1,0,1,0,-2,0,0,0,0,0,0,0,0,-1}"
+INDICES = "int64[2] i = {-1, 0}, int64[1,1] t = {-2}, int64[2,1] r = {-1,-3}, "
+INDICES += "int64[2,8] e = {-1,0,1,0,1,0,-2,0,0,0,0,0,0,0,0,-1}"
 
 
 @pytest.mark.parametrize(
     "body",
-    ["Gather(x, i)", "Gather<axis=1>(x, i)", "GatherElements(x, e)", "GatherND(x, t)", "ScatterElements(x, e, x)"],
+    [
+        "Gather(x, i)",
+        "Gather<axis=1>(x, i)",
+        "GatherElements(x, e)",
+        "GatherND(x, t)",
+        "ScatterElements(x, e, x)",
+        "GatherND<batch_dims=1>(x, r)",
+    ],
 )
 def test_indices_are_counted_from_the_front(mended, body):
     model = graph(f"y = {body}", init=INDICES)

@@ -29,6 +29,13 @@ def test_other_integers_are_stored_as_int32_where_a_cast_reads_them(mended, dtyp
     assert tried.operators == ["Cast", "Add"] and tried.constant("w").dtype == np.int32
 
 
+def test_what_was_declared_of_a_constant_that_changes_its_type_goes(mended):
+    tensor = onnx.numpy_helper.from_array(np.arange(8).astype(np.uint16), "w")
+    model = with_tensor("f = Cast<to=1>(w) y = Add(x, f)", tensor)
+    model.graph.value_info.append(onnx.helper.make_tensor_value_info("w", onnx.TensorProto.UINT16, [8]))
+    assert not mended("raw_tensors", model).model.graph.value_info
+
+
 def test_a_reader_that_wants_the_type_gets_it_back(mended):
     tensor = onnx.numpy_helper.from_array(np.arange(8, dtype=np.uint32), "w")
     tried = mended("raw_tensors", with_tensor("y = Concat<axis=0>(w, w)", tensor, output="uint32[] y"))
@@ -42,8 +49,9 @@ def test_bf16_becomes_float_with_the_same_numbers(mended):
     assert tried.constant("w").dtype == np.float32 and set(tried.levels.values()) == {None}
 
 
-def test_doubles_beyond_the_range_become_floats(mended):
-    tensor = onnx.numpy_helper.from_array(np.array([3e10, -1.0]), "w")
+@pytest.mark.parametrize("number", [3e10, -3e10])
+def test_doubles_beyond_the_range_become_floats(mended, number):
+    tensor = onnx.numpy_helper.from_array(np.array([number, -1.0]), "w")
     tried = mended("raw_tensors", with_tensor("m = Mul(x, w) y = Cast<to=1>(m)", tensor, "double[3,2] x"))
     assert tried.before == ["DOUBLE.RANGE"] and tried.operators == ["Cast", "Mul", "Cast"]
 

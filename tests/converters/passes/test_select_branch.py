@@ -3,6 +3,9 @@ from __future__ import annotations
 import pytest
 from scan_cases import graph
 
+from converters.passes import PASSES
+from converters.passes.base import Context
+
 BRANCHES = """<then_branch = a () => (float[2,8] p) { h = Relu(x) p = Add(h, x) },
 else_branch = b () => (float[2,8] q) { h = Neg(x) q = Identity(h) }>"""
 
@@ -16,10 +19,11 @@ def test_a_constant_condition_takes_its_branch(mended, truth, wanted):
 @pytest.mark.parametrize("body", [
     "s = Shape(x) i = Gather(s, o) c = Equal(i, e) k = Squeeze(c)",
     "s = Shape<start=1>(x) c = Equal(s, e) k = Squeeze(c)",
+    "s = Shape<start=-2, end=-1>(x) c = Equal(s, b) k = Squeeze(c)",
     "s = Size(x) k = Greater(s, t)",
 ])  # fmt: skip
 def test_a_condition_over_known_sizes_is_folded(mended, body):
-    held = {"o": "int64[1] o = {1}", "e": "int64[1] e = {8}", "t": "int64 t = {4}"}
+    held = {"o": "int64[1] o = {1}", "e": "int64[1] e = {8}", "t": "int64 t = {4}", "b": "int64[1] b = {2}"}
     init = ", ".join(text for name, text in held.items() if f", {name})" in body)
     tried = mended("select_branch", graph(f"{body} y = If(k) {BRANCHES}", init=init))
     assert tried.operators == ["Relu", "Add"] and not tried.model.graph.initializer
@@ -63,3 +67,19 @@ def test_it_must_not_fire_on_a_condition_of_the_inputs(left):
 def test_it_must_not_fire_on_a_size_that_is_not_known(left):
     body = f"s = Size(x) k = Greater(s, t) y = If(k) {BRANCHES.replace('[2,8]', '[]')}"
     assert "depends on the inputs" in left("select_branch", graph(body, 'float["n",8] x', init="int64 t = {4}"))
+
+
+def test_names_that_another_body_uses_are_not_taken(tmp_path):
+    """ONNX lets no body make a name that the graph around it has."""
+    body = f"c = Constant<value = bool {{1}}>() z = If(c) {BRANCHES} y = If(d) {BRANCHES}"
+    model = graph(body, "float[2,8] x, bool d")
+    assert PASSES["select_branch"].run(model, Context(tmp_path)).changed == 1
+    (kept,) = (node for node in model.graph.node if node.op_type == "If")
+    inside = {name for attribute in kept.attribute for node in attribute.g.node for name in node.output}
+    assert not inside & {name for node in model.graph.node for name in node.output}
+
+
+def test_a_condition_that_is_drawn_is_no_constant(left):
+    body = f"d = Dropout(w, half, yes) s = ReduceSum<keepdims=0>(d) c = Greater(s, half) y = If(c) {BRANCHES}"
+    model = graph(body, init="float[8] w = {1,1,1,1,1,1,1,1}, float half = {0.5}, bool yes = {1}")
+    assert "depends on the inputs" in left("select_branch", model)

@@ -126,6 +126,18 @@ def test_a_constant_of_a_node_is_read_from_byte_0(tmp_path, op, offset, severity
     assert (found.id, found.severity, found.node) == (f"{op.upper()}.EXTERNAL", severity, "c")
 
 
+def test_side_files_of_constants_in_bodies_are_looked_at(tmp_path):
+    model = graph(
+        "y = If(c) < then_branch = p () => (float[4] t) { t = Neg(v) }, else_branch = q () => (float[4] e) "
+        "{ e = Abs(x) } >",
+        "float[4] x, bool c",
+    )
+    branch = model.graph.node[0].attribute[0].g
+    branch.node.insert(0, helper.make_node("Constant", [], ["v"], value=entry("v", "gone.bin")))
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    assert {"EXTERNAL.MISSING", "CONTROL_FLOW"} <= set(ids(scan(tmp_path / "m.onnx")))
+
+
 def test_what_onnx_saves_anew_is_safe_and_what_it_appends_is_not(tmp_path):
     model = graph("y = Relu(x)")
     for index, size in enumerate((300, 7, 900)):

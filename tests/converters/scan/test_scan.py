@@ -242,3 +242,55 @@ def test_a_cast_of_what_lies_within_its_range_is_no_finding(scanned, body, opset
 def test_a_cast_of_what_can_pass_its_range_is_found(scanned, body):
     model = graph(body, "float[1,1,4,4] x, uint8[1,1,4,4] u", 15, f"{BOUNDS}, float[4] k = {{1,1,2,2}}")
     assert "CAST.NARROW_INT" in ids(scanned(model))
+
+
+@pytest.mark.parametrize(
+    "body, inputs, wanted",
+    [
+        ('y = Einsum<equation="ji,jk">(x, x)', "float[2,8] x", False),  # j is summed away: ik stays, in order
+        ('y = Einsum<equation="ki,jk">(x, x)', "float[8,8] x", False),  # ij
+        ('y = Einsum<equation="kj,ki">(x, x)', "float[8,8] x", True),  # j, i
+    ],
+)
+def test_only_labels_that_stay_decide_the_order_of_an_einsum(scanned, body, inputs, wanted):
+    assert ("EINSUM.IMPLICIT" in ids(scanned(graph(body, inputs)))) == wanted
+
+
+@pytest.mark.parametrize("axis, wanted", [(-3, []), (2, []), (3, ["ATTRIBUTE.AXIS"]), (-4, ["ATTRIBUTE.AXIS"])])
+def test_the_new_axis_of_a_one_hot_may_be_the_last(scanned, axis, wanted):
+    model = graph(f"y = OneHot<axis={axis}>(x, d, v)", "int64[2,8] x", init="int64 d = {4}, float[2] v = {0,1}")
+    assert ids(scanned(model)) == wanted
+
+
+@pytest.mark.parametrize(
+    "body, wanted",
+    [
+        ("d = Sub(a, b) y = Cast<to=2>(d)", True),  # 0 to 10 less 0 to 3: from -3
+        ("s = Add(a, three) d = Sub(s, b) y = Cast<to=2>(d)", False),  # from 0 to 13
+        ("m = Mod(x, k) y = Cast<to=2>(m)", False),  # 0 to 255
+        ("m = Mod(x, k) n = Add(m, one) y = Cast<to=2>(n)", True),  # to 256
+        ("m = Mod(x, k) y = Cast<to=3>(m)", True),  # 255 is no int8
+    ],
+)
+def test_what_an_integer_can_be_decides_about_a_narrow_cast(scanned, body, wanted):
+    init = "int32 z = {0}, int32 ten = {10}, int32 three = {3}, int32 one = {1}, int32 k = {256}"
+    clipped = "a = Clip(x, z, ten) b = Clip(x, z, three) " if "Sub" in body else ""
+    found = ids(scanned(graph(clipped + body, "int32[2,8] x", init=init, output="uint8[2,8] y")))
+    assert ("CAST.NARROW_INT" in found) == wanted
+
+
+def test_what_a_body_makes_itself_is_not_missing_outside(scanned):
+    taken = "then_branch = a () => (float p) { q = Relu(x) p = Abs(q) }"
+    other = "else_branch = b () => (float r) { r = Neg(x) }"
+    assert ids(scanned(graph(f"y = If(c) < {taken}, {other} >", "float[2,8] x, bool c"))) == ["CONTROL_FLOW"]
+
+
+def test_an_operator_of_another_domain_is_not_taken_for_the_one_of_onnx(scanned):
+    (found,) = scanned(graph("y = com.acme.Unique(x)"))
+    assert (found.id, found.operator) == ("OPERATOR.CONTRIB", "com.acme::Unique")
+
+
+def test_a_constant_of_floats_in_an_attribute_is_read_as_floats(scanned):
+    body = 'c = Constant<value_floats=[1.0, 1.0, 1.5, 1.5]>() y = Resize<mode="nearest">(x, , c)'
+    found = {one.id: one.what for one in scanned(graph(body, "float[1,1,3,3] x"), notes=True)}
+    assert "axis 2: 3 · 1.5 = 4.5" in found["RESIZE.SCALES_ROUND"]
