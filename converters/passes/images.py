@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from converters.passes.emit import Emit, Refusal
+from converters.passes.emit import FLOAT, Emit, Refusal
 from converters.passes.pooling import window_of
 from converters.passes.rewrite import node_pass
 from converters.scan.view import Place
@@ -100,7 +100,9 @@ def _max_pool(place: Place, emit: Emit, to: str) -> None:
     if math.prod(window.kernel) > MOST_PLACES:
         raise Refusal(f"a window of {math.prod(window.kernel)} places would be as many nodes")
     sizes, x = [size or 0 for size in shape], place.name(0)
-    lowest = float(np.finfo(emit.dtype(x)).min)
+    whole = place.kind(0) == "int"  # 8 bits, which floats hold exactly
+    lowest = float(np.finfo(np.float32 if whole else emit.dtype(x)).min)
+    x = emit.cast(x, FLOAT) if whole else x
     padded = emit.padded(x, [0, 0, *window.begin, 0, 0, *window.end], lowest) if any(window.begin + window.end) else x
     area = math.prod(sizes[2:])
     numbers = np.pad(np.arange(area).reshape(sizes[2:]), list(zip(window.begin, window.end, strict=True)))
@@ -112,7 +114,9 @@ def _max_pool(place: Place, emit: Emit, to: str) -> None:
         parts.append(emit.unsqueezed(part, [2 + count]))
         places.append(numbers[tuple(slice(*bounds) for bounds in zip(starts, ends, window.strides, strict=True))])
     best = emit("ArgMax", emit("Concat", *parts, axis=2 + count), axis=2 + count, keepdims=1)
-    if to:
+    if to and whole:
+        emit.cast(emit("MaxPool", x, **given), place.view.type(place.name(0)), to=to)
+    elif to:
         emit("MaxPool", x, to=to, **given)
     table = np.stack(places, -1)[None, None].astype(np.int64)
     every = emit("Expand", emit.array(table), emit.ints(*sizes[:2], *table.shape[2:]))

@@ -60,3 +60,12 @@ def test_a_long_reflection_is_a_gather(mended, pads):
 ])  # fmt: skip
 def test_it_must_not_fire(left, body, inputs, init, reason):
     assert reason in left("images", graph(body, inputs, 20, init=init))
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int8"])
+def test_indices_of_whole_numbers(mended, kind):
+    body = "p, y = MaxPool<kernel_shape=[2,3], strides=[2,2], pads=[0,1,1,1]>(x)"
+    x = np.random.default_rng(5).integers(np.iinfo(kind).min, np.iinfo(kind).max, (1, 2, 5, 6)).astype(kind)
+    output = f"{kind}[1,2,3,3] p, int64[1,2,3,3] y"
+    tried = mended("images", graph(body, f"{kind}[1,2,5,6] x", output=output), inputs={"x": x})
+    assert set(tried.levels.values()) == {None} and tried.after == []
