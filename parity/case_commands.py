@@ -52,9 +52,10 @@ def case(output: Output, source: Path | None, out: Path | None, check: Path | No
 
 
 def _records(source: Path) -> dict[str, Any]:
-    from parity.cases.records import collect, read_records
+    from parity.cases.keep import shown_records
+    from parity.cases.records import collect
 
-    return read_records(source) if source.suffix == ".json" else collect(RunFolder.existing(source))
+    return shown_records(source) if source.suffix == ".json" else collect(RunFolder.existing(source))
 
 
 def _folder_faults(folder: Path) -> list[str]:

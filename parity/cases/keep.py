@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from parity.cases.pages import case_page, eval_log, verified_exports
-from parity.cases.records import read_records
+from parity.cases.records import file_name, read_records
 from weights_bridge.errors import StageError
 from weights_bridge.files import write_json, write_text
 
 MADE_BY = "ade by `mlx-sentis case`"  # Made, or made
+WRITE_AGAIN = "`mlx-sentis case RUN --out DIR` writes them again"
 SHOWN = 60  # characters of a line around the place where it differs
 LISTS: dict[str, Callable[[Sequence[Mapping[str, Any]]], str]] = {
     "verified_exports.md": verified_exports,
@@ -37,7 +38,7 @@ def write_case(records: Mapping[str, Any], folder: Path) -> list[Path]:
     for file in (page, *(folder / name for name in LISTS)):
         if file.is_file() and MADE_BY not in file.read_text(encoding="utf-8", errors="replace"):
             raise StageError(f"{file}: there, and not made by this command", hint="move it, or give another --out")
-    others = [read_records(path) for path in (folder / "records").glob("*.json") if path.name != kept.name]
+    others = [shown_records(path) for path in (folder / "records").glob("*.json") if path.name != kept.name]
     everything = sorted([*others, records], key=lambda one: one["model"])
     write_json(kept, records)
     write_text(page, case_page(records))
@@ -48,7 +49,26 @@ def write_case(records: Mapping[str, Any], folder: Path) -> list[Path]:
 
 def all_records(folder: Path) -> list[dict[str, Any]]:
     """Return the records of a folder of case files, by model."""
-    return [read_records(path) for path in sorted((folder / "records").glob("*.json"))]
+    return [shown_records(path) for path in sorted((folder / "records").glob("*.json"))]
+
+
+def shown_records(path: Path) -> dict[str, Any]:
+    """Read records of which every page can be written; their hash is right, and they may be of another version.
+
+    Raises:
+        StageError: they cannot be read, were changed, or have another form.
+    """
+    found = read_records(path)
+    try:
+        named = file_name(found["model"]) == found["model"]
+        for text_of in (case_page, lambda one: verified_exports([one]), lambda one: eval_log([one])):
+            text_of(found)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        what = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise StageError(f"{path}: not in the form that this version reads: {what}", hint=WRITE_AGAIN) from None
+    if not named:  # it becomes the page's name
+        raise StageError(f"{path}: model: found {found['model']!r}, which is no file's name", hint=WRITE_AGAIN)
+    return found
 
 
 def folder_faults(folder: Path) -> list[str]:

@@ -245,6 +245,28 @@ def test_records_that_were_changed_by_hand_are_no_records(tmp_path: Path) -> Non
         assert result.exit_code == 1 and "changed since it was made" in result.stderr
 
 
+FORGED: dict[str, Any] = {
+    "no date": lambda d: d.pop("date"),
+    "sources of another kind": lambda d: d.update(sources=[]),
+    "a gate of another form": lambda d: d["sources"]["parity/a.json"].update(passed="maybe"),
+    "a model that leads elsewhere": lambda d: d.update(model="../../x"),
+    "a model that is a number": lambda d: d.update(model=3),
+}
+
+
+@pytest.mark.parametrize("change", FORGED.values(), ids=FORGED)
+def test_records_of_another_form_are_refused_though_their_hash_is_right(tmp_path: Path, change: Any) -> None:
+    records = copy.deepcopy(RECORDS)
+    change(records)
+    path = tmp_path / "cases" / "records" / "x.json"
+    write_json(path, records | {"sha256": content_sha256(records)})
+    for words, code in (((path,), 1), ((path, "--out", tmp_path / "out"), 1), (("--check", tmp_path / "cases"), 3)):
+        result = call("case", *words)
+        assert (result.exit_code, "Traceback" in result.output) == (code, False)
+        assert "not in the form that this version reads" in result.stderr or "no file's name" in result.stderr
+        assert not (tmp_path / "out").exists()
+
+
 def test_files_of_a_run_in_another_form_are_one_line(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     for name in READ:
