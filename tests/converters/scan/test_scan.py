@@ -294,3 +294,9 @@ def test_a_constant_of_floats_in_an_attribute_is_read_as_floats(scanned):
     body = 'c = Constant<value_floats=[1.0, 1.0, 1.5, 1.5]>() y = Resize<mode="nearest">(x, , c)'
     found = {one.id: one.what for one in scanned(graph(body, "float[1,1,3,3] x"), notes=True)}
     assert "axis 2: 3 · 1.5 = 4.5" in found["RESIZE.SCALES_ROUND"]
+
+
+@pytest.mark.parametrize("source, to, wanted", [("uint8", 3, True), ("uint8", 5, False), ("bool", 3, False)])
+def test_a_sign_takes_one_bit_of_a_narrow_cast(scanned, source, to, wanted):
+    found = ids(scanned(graph(f"n = Cast<to={to}>(u) y = Cast<to=1>(n)", f"{source}[2,8] u")))
+    assert ("CAST.NARROW_INT" in found) == wanted
