@@ -43,6 +43,7 @@ EXPORT_ROWS = {
     "seconds": "seconds to the file",
     "peak_memory_gib": "GiB at the peak",
 }
+LEAST_GAP = 10  # layers of a kind between two exporters, for a row of its own
 PLOTS = ("loss.png", "error_by_layer.png")
 PICTURE_WIDTH = 1800  # pixels, both plots
 WIDTH = "80"  # click wraps at the terminal's width
@@ -134,7 +135,7 @@ def layers_table() -> str:
     told = {key: words for key, words in EXPORT_ROWS.items() if key in known["ours"]}
     rows = [(words, [known[side][key] for side in sides]) for key, words in told.items()]
     kinds = [(f"… {row['layer']}", [row[side] for side in sides]) for row in known["kinds"] if row["layer"] != "all"]
-    rows += [(words, figures) for words, figures in kinds if len(set(figures)) > 1]
+    rows += [(words, figures) for words, figures in kinds if max(figures) - min(figures) >= LEAST_GAP]
     lines = [f"| {words} | {' | '.join(map(cell, figures))} |" for words, figures in rows]
     made = [f"{name} {version}" for name, version in known["versions"].items()]
     theirs = [f"{name} {version}" for name, version in known.get("optimum_versions", {}).items()]
