@@ -17,6 +17,9 @@ from unity_kit import Built, build_kit, said_by
 from unity_loop import Loop, faults_of
 
 from converters.unity.base import ends_of_model
+from converters.unity.made_inputs import made_inputs
+from converters.unity.model import GraphContract
+from parity.runners.decoder_io import prefill_inputs
 from parity.runners.onnx_decoder import OnnxDecoder
 from weights_bridge.errors import StageError
 from weights_bridge.files import read_json, sha256_of, write_json
@@ -68,6 +71,19 @@ def test_the_loop_answers_with_the_exported_graph_and_the_models_stop_ids(
     assert faults_of(loop, reference, prompts_for(dict(reference.contract)), STOPS, backend) == []
     constants = (project[0] / "Assets/Npc/Runtime/ModelConstants.cs").read_text(encoding="utf-8")
     assert "{\n            3, 5\n        }" in constants and "PaddingValue = 0;" in constants
+
+
+def test_the_harness_is_made_the_inputs_that_the_reference_would_feed(exported_folder: tuple[Path, Path]) -> None:
+    path = exported_folder[0] / "contract.json"
+    contract, made = read_json(path), made_inputs(GraphContract(path))
+    assert made["made-prompt"]["input_ids"].size > contract["constants"]["sliding_window"]
+    for name, past in (("made-prompt", 0), ("made-step", made["made-prompt"]["input_ids"].size)):
+        wanted = prefill_inputs(made[name]["input_ids"][0].tolist(), past, contract)
+        for key, array in wanted.items():
+            np.testing.assert_array_equal(made[name][key], array)
+            assert made[name][key].dtype == array.dtype
+        caches = {key: array.shape[2] for key, array in made[name].items() if key not in wanted}
+        assert set(caches.values()) == {past} and len(caches) == 2 * contract["constants"]["layers"]
 
 
 def test_it_has_no_prompt_no_gate_and_no_words_about_them(project: tuple[Path, Built, dict[str, Any]]) -> None:

@@ -11,11 +11,14 @@ from typing import Any
 
 import pytest
 from helpers import edit_json
+from tool_templates import write_tool_model
 from unity_kit import said_by
 
 from converters.unity.kit import write_kit
 from mlx_sentis.prepare.answers import parse_answer
+from mlx_sentis.prepare.run import run_prepare
 from weights_bridge.run_folder import RunFolder
+from weights_bridge.settings import DataSettings
 
 CALL = '{"name": "open", "arguments": {"door": "left", "count": 2}}'
 LLAMA = CALL.replace("arguments", "parameters")
@@ -40,7 +43,7 @@ ESCAPED = [
     "call:f{a:hello}",
     f"call:f{{a:{E}T\u00fcr \U0001f6aa{E}}}", f"call:f{{a:{E}line\nnext{E}}}", ESCAPED_DEEP,
     "call:x{a:" + "[" * 60 + "]" * 60 + "}", f"call:f{{b:{E}1{E},a:1,c:{{z:1.0,y:-0,x:1e2}}}}",
-    "call:f{a:99999999999999999999}",
+    "call:f{a:99999999999999999999}", f"call:f{{a:[{','.join(['[1]'] * 70)}]}}",
 ]  # fmt: skip
 TEXTS = [
     "none", "", " ", "Certainly!", "{", CALL, f"  {CALL}\n", f"{CALL}\n{CALL}", f"{CALL} {CALL}", f"Sure.\n{CALL}",
@@ -103,6 +106,26 @@ def test_a_call_is_what_pythons_reader_takes_for_one(
     differing = [(text, mine, right) for text, mine, right in zip(TEXTS, found, wanted, strict=True) if mine != right]
     assert differing == []
     assert 10 < sum(map(bool, wanted)) < len(TEXTS) - 10
+
+
+def test_a_run_of_functiongemmas_template_brings_a_kit_that_reads_its_own_calls(
+    compiled: Callable[[Path, str], Any], tmp_path: Path
+) -> None:
+    model = write_tool_model(tmp_path / "model", "functiongemma")
+    tool = {"name": "open", "parameters": {"properties": {"door": {"type": "string"}, "count": {"type": "integer"}}}}
+    calls = [{"name": "open", "arguments": {"door": door, "count": 2}} for door in ("left", "to the {cellar}, Tür")]
+    rows = [{"user": f"Open door {at}", "call": one} for at, one in enumerate(calls)]
+    (tmp_path / "tools.json").write_text(json.dumps({"tools": [tool]}), encoding="utf-8")
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    settings = DataSettings(holdout_share=0, valid_share=0, calibration_share=0)
+    run_prepare(str(tmp_path), str(model), tmp_path / "run", settings)
+    write_kit(RunFolder(tmp_path / "run"), tmp_path / "Npc", "MyGame.Npc", prompt_only=True)
+    kit = compiled(tmp_path / "Npc", "MyGame.Npc")
+    assert set(kit.run().values()) == {"passed"}  # prompts to the byte, ids, serialisation
+    written = json.loads((tmp_path / "run" / "prompt_contract.json").read_text(encoding="utf-8"))["tool_serialisation"]
+    answers = [written[key].removesuffix("<start_function_response>") for key in ("probe_answer", "sample_answer")]
+    assert all(one.startswith("<start_function_call>call:") for one in answers)
+    assert kit.calls(*answers) == [wanted_of(one, "template") for one in answers] != ["", ""]
 
 
 def test_the_gate_passes_what_pythons_gate_passes(project: Any) -> None:

@@ -154,6 +154,15 @@ def test_an_unfinished_run_says_not_run_and_claims_nothing() -> None:
     assert "edge A not run" in verified_exports([records]) and "| all | not run |" in eval_log([records])
 
 
+def test_what_a_stage_that_ran_says_nothing_of_is_not_recorded_and_not_called_not_run() -> None:
+    sources = {"recipe.json": {"links": []}, "manifest.json": {"stages": {"train": {"seconds": 1.5}}}}
+    facts = Facts({"model": "m", "date": "", "hashes": {}, "sources": sources})
+    assert [facts.value("recipe.json", place) for place in ("links", "notes")] == ["none", "not recorded"]
+    assert facts.value("scan.json", "findings") == "not run"
+    found = [facts.value("manifest.json", f"stages.{place}") for place in ("train.seconds", "train.seed", "swap.seed")]
+    assert found == ["1.5", "not recorded", "not run"]
+
+
 def test_a_prediction_of_sentis_is_told_as_one_and_no_prediction_as_not_run() -> None:
     without = case_page(altered(lambda sources: sources.pop("parity/triple.json", None)))
     assert "edge B: not run.**" in without
@@ -182,6 +191,25 @@ def test_traps_stand_under_their_class_with_the_pass_that_mended_them() -> None:
     assert "| `IF.UNSUPPORTED` (error) × 2 | left: fold it; 2 left | `fix.json: findings.before` |" in page
     assert "| A | an operator, or a form of it, that Sentis cannot run | nothing |" in page
     assert "`gelu_tanh` × 12 (131.2 dB)" in page
+    assert page.count("`GELU.TANH`") == page.count("`IF.UNSUPPORTED`") == 1  # under its own class, and no other
+
+
+def test_a_pass_that_changed_nothing_has_mended_nothing() -> None:
+    found = {"id": "GELU.TANH", "severity": "deviation", "taxonomy": "C", "mend": "exact form", "passes": ["gelu_tanh"]}
+
+    def plant(sources: dict[str, Any]) -> None:
+        sources["fix.json"]["findings"] = {"before": [found | {"places": 3}], "after": [found | {"places": 3}]}
+        sources["fix.json"]["passes"].append({"name": "gelu_tanh", "why": "…", "changed": 0, "proof": "–", "left": 3})
+
+    page = case_page(altered(plant))
+    assert "| `GELU.TANH` (deviation) × 3 | left: exact form; 3 left | `fix.json: findings.before` |" in page
+
+
+def test_one_edge_that_failed_is_no_verified_export() -> None:
+    for file in ("a-base.json", "a.json"):
+        page = verified_exports([altered(lambda sources, file=file: sources[f"parity/{file}"].update(passed=False))])
+        assert "edge A FAILED" in page and "edge A passed" not in page
+    assert "edge A passed" in verified_exports([RECORDS])
 
 
 def test_the_log_of_verdicts_has_no_score() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -332,3 +333,53 @@ def test_a_pattern_that_throws_fails_the_import(made: Made):
     model = made(nodes, {"x": (1, [3, 4]), "eps": (1, [1])}, ["y"], held)
     found = predict(model, {"x": np.ones((3, 4), np.float32), "eps": f(1e-5)})
     assert found.verdict == "import fails" and "throws" in found.reason
+
+
+# what planted faults had got past
+
+
+@pytest.mark.parametrize(("op", "wanted"), [("ReduceMax", -np.inf), ("ReduceMin", np.inf)])
+def test_a_reduction_over_nothing_is_infinite_where_one_over_infinities_only_is_not(op: str, wanted: float, one: One):
+    empty = one(op, np.zeros((2, 0), np.float32), np.array([1]), constants=(1,), keepdims=0)
+    np.testing.assert_array_equal(empty.outputs["y"], np.full(2, wanted, np.float32))
+    assert f"{op.upper()}.INF" not in rules(empty)
+    full = one(op, np.full((2, 3), wanted, np.float32), np.array([1]), constants=(1,), keepdims=0)
+    np.testing.assert_array_equal(full.outputs["y"], np.full(2, np.sign(wanted) * np.finfo(np.float32).max))
+
+
+def test_a_fraction_below_one_that_becomes_a_bool_is_told(made: Made):
+    nodes = [node("Cast", ["x"], ["b"], to=9), node("Cast", ["b"], ["y"], to=1)]
+    model = made(nodes, {"x": (1, [2])}, ["y"])
+    assert "CAST.TO_BOOL" in rules(predict(model, {"x": f(0.7, 1)}))  # cut off to 0, where ONNX has true
+    assert "CAST.TO_BOOL" not in rules(predict(model, {"x": f(0, 1)}))
+
+
+PLANE = (np.arange(16, dtype=np.float32) * 7 % 5).reshape(1, 1, 4, 4)
+MODES: list[tuple[str, dict[str, Any], str, str, list[np.ndarray]]] = [
+    # operator, attributes, the one whose mode nobody knows, what Sentis takes instead, arrays
+    ("GridSample", {}, "padding_mode", "zeros", [PLANE, np.full((1, 2, 2, 2), 1.5, np.float32)]),
+    ("GridSample", {}, "mode", "linear", [PLANE, np.full((1, 2, 2, 2), 0.3, np.float32)]),
+    ("Pad", {}, "mode", "constant", [PLANE, np.array([0, 0, 1, 1, 0, 0, 1, 1])]),
+    ("DepthToSpace", {"blocksize": 2}, "mode", "CRD", [np.concatenate([PLANE + at for at in range(8)], 1)]),
+    ("AveragePool", {"kernel_shape": [3, 3]}, "auto_pad", "NOTSET", [PLANE]),
+    ("Resize", {}, "nearest_mode", "round_prefer_floor", [PLANE, f(), f(1, 1, 1.5, 1.5)]),
+    (
+        "ScatterElements",
+        {"axis": 3},
+        "reduction",
+        "none",
+        [PLANE, np.zeros((1, 1, 4, 1), np.int64), PLANE[..., :1] + 9],
+    ),
+]
+
+
+@pytest.mark.parametrize(("op", "given", "attribute", "instead", "arrays"), MODES)
+def test_a_mode_that_nobody_knows_is_the_one_that_the_facts_name(
+    op: str, given: dict[str, Any], attribute: str, instead: str, arrays: list[np.ndarray], one: One
+):
+    held = tuple(range(1, len(arrays))) if op in ("Pad", "Resize", "ScatterElements") else ()
+    known, unknown = (
+        one(op, *arrays, constants=held, **given, **{attribute: mode}) for mode in (instead, "nobody's mode")
+    )
+    assert known.verdict == unknown.verdict == "predicted", unknown.reason
+    np.testing.assert_array_equal(unknown.outputs["y"], known.outputs["y"])

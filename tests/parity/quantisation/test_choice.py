@@ -89,3 +89,9 @@ def test_one_kind_alone_is_judged_by_itself(asked: str) -> None:
     limit = 1 if asked == "uint8" else None
     found = chosen(limit=limit, **{asked: kind(asked, 0.5)})
     assert found[:2] == (asked, True)
+
+
+def test_an_output_that_fails_is_the_worst_whatever_the_others_lose() -> None:
+    low, broken = GateResult("a", True, "", psnr_db=3.0), GateResult("b", False, "nan")
+    worst = kind("float16", 50, errors=[low, broken]).worst
+    assert worst is not None and worst.tensor == "b"

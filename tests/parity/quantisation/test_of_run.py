@@ -64,7 +64,8 @@ def test_all_three_are_measured_side_by_side_written_and_recorded(
     for one in (half, eighth):
         assert one["task"]["before"] == read_json(run.path("eval", "axes.json"))["after"]  # fp32 is what eval measured
         assert set(one["task"]["verdicts"]) == set(one["task"]["before"])
-        assert 0 <= one["changed"] <= len(rows)
+        texts = [(row["before"]["text"], row["after"]["text"]) for row in one["task"]["rows"]]
+        assert one["changed"] == sum(before != after for before, after in texts) and len(texts) == len(rows)
     assert set(run.manifest()["stages"]["quantise"]["outputs"]) == {"parity/quantise.json", "parity/quantise.md"}
     assert integrity(run) == []
 

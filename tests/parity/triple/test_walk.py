@@ -14,7 +14,7 @@ import onnx
 import pytest
 from helpers import call
 from onnx import numpy_helper
-from sentis_dumps import write_graph
+from sentis_dumps import edit_dump, write_graph
 from triple_cases import Arrays, Case, ort, steps
 
 from parity.budgets import load_budgets
@@ -116,6 +116,21 @@ def test_a_spoilt_dump_comes_before_everything_and_a_miss_beside_it_is_still_loo
     document = linear.asked("--sentis-dump", dump, code=3)
     assert end_of(document) == "the dump" and "no file" in steps(document)["0"]
     assert "the import" in steps(document)["1"] and "first output that misses: y" in steps(document)["2"]
+
+
+@pytest.mark.parametrize("fault", ["run", "import"])
+def test_what_unity_itself_says_of_a_model_is_no_fault_of_the_dump(linear: Case, fault: str) -> None:
+    def spoil(document: dict[str, Any]) -> None:
+        model = document["models"][0]
+        if fault == "run":
+            model["runs"][0].update(error="NullReferenceException", outputs=[])
+        else:
+            model.update(runs=[], **{"import": {"ok": False, "warnings": [], "errors": ["Foo is not supported"]}})
+
+    dump = linear.dump()
+    edit_dump(dump, spoil)
+    document = linear.asked("--sentis-dump", dump, code=3)
+    assert "0" not in steps(document) and "the import" in steps(document)["1"]
 
 
 def walked(model: Path, base: Path, fixture: Path) -> dict[str, str]:
