@@ -102,7 +102,9 @@ def _steps_a(triple: Triple, asked: Asked, context: Context, rows: list[Row], bu
         inputs = read_inputs(asked.fixtures[rows[0].fixture])
         steps = [Step("2", "first difference", context.inside_a(inputs) or _nothing_inside(rows[0]))]
     what = "tell the path from the stack: a variant that takes the tensor before it as its input"
-    steps.append(Step("3", what, "", f"mlx-sentis graph extract {asked.onnx} --from TENSOR --out part.onnx"))
+    steps.append(
+        Step("3", what, "", f"mlx-sentis graph extract {shlex.quote(str(asked.onnx))} --from TENSOR --out part.onnx")
+    )
     if context.base_edge_a is None:
         steps.append(Step("4", "the base model", "", "mlx-sentis parity RUN --edge a"))
     else:
@@ -113,7 +115,8 @@ def _steps_a(triple: Triple, asked: Asked, context: Context, rows: list[Row], bu
 
 
 def _model_or_run(context: Context) -> str:
-    return f"--model {context.place} --fixture F.npz" if context.place.suffix == ".onnx" else str(context.place)
+    place = shlex.quote(str(context.place))
+    return f"--model {place} --fixture F.npz" if context.place.suffix == ".onnx" else place
 
 
 def _nothing_inside(row: Row) -> str:
@@ -133,9 +136,8 @@ def _steps_b(triple: Triple, asked: Asked, context: Context, rows: list[Row], bu
         steps += cause_steps(found, facts(asked.sentis), asked.onnx)
     what = "tell the path from the stack: a variant that takes the tensor before it as its input"
     tensor = parting.before if parting is not None and parting.before else "TENSOR"
-    steps.append(
-        Step("3", what, "", f"mlx-sentis graph extract {asked.onnx} --from {shlex.quote(tensor)} --out part.onnx")
-    )
+    command = f"mlx-sentis graph extract {shlex.quote(str(asked.onnx))} --from {shlex.quote(tensor)} --out part.onnx"
+    steps.append(Step("3", what, "", command))
     return [*steps, _base_b(context, inputs, asked, row, budget_b_db)]
 
 
@@ -156,8 +158,10 @@ def _first_difference(triple: Triple, asked: Asked, row: Row, parting: Divergenc
     if parting is not None:
         source = "predicted" if triple.facts["source"] == "predicted" else "by the emulator, which misses as well"
         return Step("2", "first difference", f"{source}: {parting}")
-    to = "".join(f" --to {shlex.quote(name)}" for name in _inner(asked.onnx))
-    command = f"mlx-sentis graph extract {asked.onnx}{to} --out probe.onnx"
+    if not (inner := _inner(asked.onnx)):
+        return Step("2", "first difference", f"{output}; {why}; there is no tensor inside that is no output")
+    to = "".join(f" --to {shlex.quote(name)}" for name in inner)
+    command = f"mlx-sentis graph extract {shlex.quote(str(asked.onnx))}{to} --out probe.onnx"
     return Step("2", "first difference", f"{output}; {why}; run inner tensors in Unity as outputs", command)
 
 

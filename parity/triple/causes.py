@@ -5,6 +5,7 @@ Side files come first because they are the worst and the easiest to see; int64 c
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,5 +142,6 @@ def _step(number: str, name: str, mine: Sequence[Suspect], onnx: Path) -> Step:
         texts.append(f"{rule}{doubt} at {nodes}{more}: {alike[0].what}")
     passes = dict.fromkeys(name for suspect in mine for name in suspect.passes)
     only = "".join(f" --only {name}" for name in passes)
-    fixed = onnx.with_name(f"{onnx.stem}-fixed.onnx")
-    return Step(number, name, "; ".join(texts), f"mlx-sentis fix {onnx} --out {fixed}{only}" if passes else "")
+    paths = (shlex.quote(str(path)) for path in (onnx, onnx.with_name(f"{onnx.stem}-fixed.onnx")))
+    command = "mlx-sentis fix {} --out {}".format(*paths) + only
+    return Step(number, name, "; ".join(texts), command if passes else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -41,8 +42,16 @@ def test_a_predicted_miss_names_the_first_node_that_differs_and_the_one_before_i
     assert "--from a --out" in third["command"]
 
 
+def spaced(one: Case) -> Case:
+    """Return a case whose graph lies at a path that a shell must be told in quotes."""
+    model = one.folder / "my models" / "it's.onnx"
+    model.parent.mkdir()
+    one.model.rename(model)
+    return dataclasses.replace(one, model=model)
+
+
 def test_the_command_that_is_proposed_mends_the_miss(case: Callable[..., Case]) -> None:
-    one = case(SUM, {"x": np.asarray([0.1, -0.2, 0.3], np.float32)})
+    one = spaced(case(SUM, {"x": np.asarray([0.1, -0.2, 0.3], np.float32)}))
     commands = [step["command"] for step in one.asked(code=3)["steps"] if step["command"].startswith("mlx-sentis fix")]
     words = shlex.split(commands[0])[1:]
     assert call(*words).exit_code == 0
@@ -99,7 +108,7 @@ def test_a_measured_miss_that_is_not_predicted_says_which_outputs_miss_and_how_t
     told = next(step for step in document["steps"] if step["number"] == "2")
     assert "first output that misses: y (1 output of 2)" in told["found"]
     assert "the emulator agrees with ONNX Runtime at every tensor" in told["found"]
-    assert "graph extract" in told["command"]
+    assert "there is no tensor inside that is no output" in told["found"] and told["command"] == ""
     assert numbers(document) == [*ORDER, "3", "4"]
 
 
@@ -138,7 +147,7 @@ def test_the_command_that_writes_inner_tensors_as_outputs_works(case: Callable[.
     text = """<ir_version: 10, opset_import: ["": 18]>
     long (float[3] x) => (float[3] y) { a = Abs(x) b = Exp(a) c = Neg(b) d = Abs(c) e = Sqrt(d) f = Neg(e) g = Exp(f)
         h = Neg(g) y = Abs(h) }"""
-    one = case(text, {"x": np.asarray([1, 2, 3], np.float32)})
+    one = spaced(case(text, {"x": np.asarray([1, 2, 3], np.float32)}))
     dump = one.dump({"y": ort(one.model, one.inputs)["y"] + np.float32(1)})
     document = one.asked("--sentis-dump", dump, code=3)
     command = next(step["command"] for step in document["steps"] if step["number"] == "2")
