@@ -1,15 +1,19 @@
 """Activation checkpoints: every layer keeps its input only and is computed again in the backward pass.
 
+`mx.checkpoint` lets the second forward pass begin when the first is done. MLX goes through a graph breadth first, as
+wide as `mlx_sentis.blas` lets it, and would compute all layers again at once: nothing is saved then. Here the second
+pass of a layer waits for the gradient of its outputs.
 Prior art: Chen et al. 2016, arXiv 1604.06174.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mlx.core as mx
+from mlx.utils import tree_flatten, tree_map
 
 from mlx_sentis.training.adapters import adapted_modules
 from mlx_sentis.training.definitions import CausalLM
@@ -28,7 +32,7 @@ def checkpoint_activations(model: CausalLM) -> None:
 
 
 def _checkpointed(plain: Callable[..., mx.array]) -> Callable[..., mx.array]:
-    """Return a layer's call that hands everything with a gradient through `mx.checkpoint` as an argument.
+    """Return a layer's call that hands everything with a gradient to `computed_again` as an argument.
 
     That is its trained tensors, its input, and the keys and values of the tokens before it; what a closure holds
     is a constant to the gradient, as dropout's keys must be: both forward passes drop the same values.
@@ -51,13 +55,39 @@ def _checkpointed(plain: Callable[..., mx.array]) -> Callable[..., mx.array]:
                 out = plain(layer, x, mask, own)
             return [out, own.keys, own.values] if isinstance(own, SegmentCache) else [out]
 
-        out, *made = mx.checkpoint(inner)(trained, x, given)
+        out, *made = computed_again(inner)(trained, x, given)
         layer.update(trained)  # inner left its own tracers in the layer; a second pass needs the outer ones
         if made:
             cache.keys, cache.values = made
         return out
 
     return call
+
+
+def computed_again(function: Callable[..., list[mx.array]]) -> Callable[..., Any]:
+    """Return a function whose gradient keeps its arguments only, and computes it again once its outputs' is known.
+
+    Args:
+        function: of trees of arrays, everything that has a gradient among them.
+    """
+
+    def kept(*arguments: Any) -> Any:
+        def of_arrays(*arrays: mx.array) -> list[mx.array]:
+            each = iter(arrays)
+            return function(*tree_map(lambda _: next(each), arguments))
+
+        once = mx.custom_function(of_arrays)
+
+        @once.vjp
+        def again(primals: Sequence[mx.array], cotangents: Sequence[mx.array], outputs: Any) -> tuple[mx.array, ...]:
+            late = mx.depends(list(primals), list(cotangents))
+            found = mx.vjp(of_arrays, late, list(cotangents))[1]
+            return tuple(mx.depends(found, found))  # together
+
+        leaves: list[tuple[str, mx.array]] = tree_flatten(arguments)  # pyright: ignore
+        return once(*(array for _, array in leaves))
+
+    return kept
 
 
 def _before(cache: Any) -> Any:
