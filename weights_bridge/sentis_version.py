@@ -25,6 +25,8 @@ class SentisVersion(click.ParamType):
     name = "version"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not value.strip():  # a script's variable that is not set would be measured as another version
+            self.fail("it is empty; leave the option away for what the command takes by itself", param, ctx)
         return minor_version(value)
 
 

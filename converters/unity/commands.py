@@ -48,15 +48,17 @@ def unity(
     from converters.unity.kit import NAMESPACE, KitSettings, write_tools
 
     exported = folder is not None and is_exported(folder)
+    own = NAMESPACE if folder is not None else f"{NAMESPACE}.Tools"
+    named = own if namespace is None else namespace  # an empty one is no C# name, and is told as such
     if model is not None and not exported:
         raise click.UsageError("--model goes with a folder that export wrote")
     if folder is None:
-        facts = write_tools(out, KitSettings(namespace or f"{NAMESPACE}.Tools", **settings))
+        facts = write_tools(out, KitSettings(named, **settings))
     elif exported:
-        wanted = KitSettings(namespace or NAMESPACE, **{**settings, "base": True})
+        wanted = KitSettings(named, **{**settings, "base": True})
         facts = _of_export(output, folder, out, model, wanted)
     else:
-        facts = _of_run(output, folder, out, namespace or NAMESPACE, settings)
+        facts = _of_run(output, folder, out, named, settings)
     run = None if folder is None or exported else str(folder)
     output.answer("unity", {"run": run, "out": str(out)} | facts, _written(out, facts))
 

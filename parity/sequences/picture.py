@@ -48,6 +48,8 @@ def draw_sequence(measured: Measured, path: Path) -> bool:
         if points:  # what is exact has no level
             look = {"color": colour, "marker": marker, "markersize": 2.2, "linestyle": "none"}
             below.plot(*zip(*points, strict=True), label=None if scalar else _words(side), **look)
+        if None in levels:
+            below.set_xlabel(f"{unit} (without a mark: exact)")
     _draw_budget(below, measured.budget_db)
     below.set_ylim(min(0.0, min(drawn)) if min(drawn) < 20 else min(drawn) - ROOM_DB, max(drawn) + ROOM_DB)
     _save(figure, axes if scalar else below, path)

@@ -115,3 +115,9 @@ def test_an_unknown_version_gets_the_same_words_everywhere(
     assert done.exit_code == (3 if name == "parity" else 1)  # a table may be of a version that was only measured
     assert f"no facts about Sentis {minor_version(version)}: not predicted" in said
     assert "known: 2.4, 2.5, 2.6" in said and "a patch is read as its minor version, 2.6.1 as 2.6" in said
+
+
+@pytest.mark.parametrize("name", ["scan", "explain", "fix", "parity", "quantise"])
+def test_an_empty_version_is_a_wrong_use_and_not_the_newest(asking: dict[str, list[object]], name: str) -> None:
+    done = call(*asking[name], "--sentis", "")
+    assert done.exit_code == 2 and "'--sentis': it is empty" in done.stderr

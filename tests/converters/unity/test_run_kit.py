@@ -106,6 +106,15 @@ def test_a_model_that_is_there_already_is_left_alone(run: RunFolder, tmp_path: P
     assert sha256_of(model) == sha256_of(run.path("onnx", "model.onnx"))
 
 
+@pytest.mark.parametrize("words", [("RUN",), ("--helper", "nms")])
+def test_an_empty_namespace_is_a_wrong_use_and_not_the_kits_own(
+    run: RunFolder, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    asked = [run.root if word == "RUN" else word for word in words]
+    found = call("unity", *asked, "--out", tmp_path / "out", "--namespace", "")
+    assert found.exit_code == 2 and "no C# name" in found.stderr and not (tmp_path / "out").exists()
+
+
 def test_a_link_is_a_second_name_of_the_runs_model(run: RunFolder, tmp_path: Path) -> None:
     write_kit(run, tmp_path / "Npc", link=True)
     assert (tmp_path / "Npc/Model/model.onnx").samefile(run.path("onnx", "model.onnx"))
