@@ -16,7 +16,7 @@ from parity.quantisation.words import markdown, result_json
 from parity.triple.of_run import DEFAULT_SENTIS, fixtures_of
 from parity.verify import settings_of
 from weights_bridge.errors import StageError
-from weights_bridge.files import read_object, write_json, write_text
+from weights_bridge.files import read_jsonl, read_object, write_json, write_text
 from weights_bridge.run_folder import RunFolder
 
 SCHEMA = "mlx-sentis/quantise/1"
@@ -101,8 +101,11 @@ def _no_task(run: RunFolder, options: Options, contract: Mapping[str, Any]) -> s
         return "left out with --no-task"
     if contract.get("family") != "causal_lm":
         return f"family {contract.get('family')} has no held-out rows that a runner here answers"
-    if not run.path("data", "holdout.jsonl").is_file():
+    path = run.path("data", "holdout.jsonl")
+    if not path.is_file():
         return "no data/holdout.jsonl"
+    if all(row.get("expect") is None for row in read_jsonl(path)):
+        return "no held-out row says which call is right (free text has no score)"
     return ""
 
 

@@ -22,7 +22,7 @@ from parity.runners.decoder_io import empty_cache, prefill_inputs
 from parity.runners.onnx_decoder import OnnxDecoder
 from parity.triple.of_run import fixtures_of
 from parity.verify import integrity
-from weights_bridge.files import read_json, read_jsonl
+from weights_bridge.files import read_json, read_jsonl, write_jsonl
 from weights_bridge.run_folder import RunFolder
 from weights_bridge.settings import Settings
 
@@ -168,6 +168,15 @@ def test_a_quantised_model_is_refused_with_the_reason(tmp_path: Path, graph: tup
     done = call("quantise", model, "--fixture", graph[1])
     assert done.exit_code == 1
     assert "2 quantised operators" in done.stderr and "ModelQuantizer" in done.stderr
+
+
+def test_held_out_rows_of_free_text_leave_the_prediction(measured_run: Path, tmp_path: Path) -> None:
+    run = RunFolder(Path(shutil.copytree(measured_run, tmp_path / "run", symlinks=True)))
+    path = run.path("data", "holdout.jsonl")
+    write_jsonl(path, [row | {"expect": None} for row in read_jsonl(path)])
+    document = asked(run.root, "--to", "float16")
+    assert document["task_why_not"] == "no held-out row says which call is right (free text has no score)"
+    assert document["rows"] == 0 and document["kinds"]["float16"]
 
 
 @pytest.mark.parametrize(
