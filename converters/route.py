@@ -41,7 +41,9 @@ class Route:
         return asdict(self)
 
     def __str__(self) -> str:
-        others = "".join(f"; not {path}: {why}" for path, why in self.others.items())
+        """What a person reads: the choice, and why a better one was not to be had; the manifest names all."""
+        better = PATHS[1 : PATHS.index(self.path)]
+        others = "".join(f"; not {path}: {self.others[path]}" for path in better if path in self.others)
         return f"path {self.path}: {self.reason}{others}"
 
 

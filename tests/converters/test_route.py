@@ -39,6 +39,7 @@ def test_the_wrapper_is_taken_where_there_is_one(tmp_path):
     chosen = route.choose(directory(tmp_path, "llama"))
     assert (chosen.path, list(chosen.others)) == ("wrapper", ["optimum"])
     assert "optimum is not installed" in chosen.others["optimum"] and "llama has one here" in str(chosen)
+    assert "optimum" not in str(chosen)  # nobody asked; the manifest names it
     assert "pip install" not in str(chosen)  # which would replace this environment's transformers
 
 
