@@ -47,7 +47,7 @@ def read_skeleton(path: Path) -> Skeleton:
     import onnx
     from google.protobuf.message import DecodeError
 
-    size = checked_size(path)
+    size = _checked_size(path)
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             reader = Reader(data)
@@ -67,16 +67,40 @@ def loaded(path: Path) -> onnx.ModelProto:
     """Read a model with the data that is in its file; side files are left where they are.
 
     Raises:
-        StageError: no model, see `read_skeleton`, or one that protobuf cannot read whole.
+        StageError: no model, see `read_skeleton`, or one that protobuf cannot read whole or whose inference never ends.
     """
     import onnx
 
     skeleton = read_skeleton(path)  # says what is wrong with a file that is no model
+    require_end(path, skeleton.model)
     if skeleton.file_bytes > LIMIT_BYTES:
         size = f"{skeleton.file_bytes / 2**30:.2f} GiB"
         hint = "export it with side files or in fp16; `mlx-sentis scan` reads it all the same"
         raise StageError(f"{path}: {size}, protobuf reads a file of less than 2 GiB only", hint=hint)
     return onnx.load(str(path), load_external_data=False)
+
+
+def is_endless(node: onnx.NodeProto) -> bool:
+    """Tell whether onnx and ONNX Runtime would look at a node for ever: Einsum with a lone dot."""
+    texts = [one.s.decode("utf-8", "replace") for one in node.attribute if one.name == "equation"]
+    terms = [term for text in texts for term in text.replace("->", ",").replace(" ", "").split(",")]
+    return node.op_type == "Einsum" and any("." in term.replace("...", "", 1) for term in terms)
+
+
+def require_end(path: Path, model: onnx.ModelProto) -> None:
+    """Require that whatever reads a model comes to an end.
+
+    Raises:
+        StageError: the node that it would not pass.
+    """
+    from converters.scan.graphs import nodes_within
+
+    for graph in (model.graph, *model.functions):
+        for node in nodes_within(graph):
+            if is_endless(node):
+                where = node.name or next(iter(node.output), "")
+                message = f"{path}: Einsum {where!r}: its equation has dots that are no ellipsis"
+                raise StageError(message, hint="no reader of ONNX comes to an end with it; write the equation again")
 
 
 def _not_utf8(message: Any) -> bytes | None:
@@ -94,7 +118,7 @@ def _not_utf8(message: Any) -> bytes | None:
     return None
 
 
-def checked_size(path: Path) -> int:
+def _checked_size(path: Path) -> int:
     """Return the bytes of a file that may be a model.
 
     Raises:

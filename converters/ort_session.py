@@ -33,11 +33,11 @@ def open_session(
     """
     import onnxruntime
 
-    from converters.onnx_file import checked_size
+    from converters.onnx_file import read_skeleton, require_end
     from weights_bridge.errors import StageError
 
     if not isinstance(model, bytes):
-        checked_size(model)  # ONNX Runtime would wait for a pipe without end, and says little about the others
+        require_end(model, read_skeleton(model).model)  # ONNX Runtime waits at a pipe, and at some nodes, for ever
     options = onnxruntime.SessionOptions()
     levels = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimisation == "all" else levels.ORT_DISABLE_ALL

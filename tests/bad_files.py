@@ -333,6 +333,12 @@ def sizes_with_awkward_names(path: Path) -> None:
     write(path, model)
 
 
+@bad
+def an_equation_with_lone_dots(path: Path) -> None:
+    """Where onnx and ONNX Runtime never come back."""
+    write(path, graph('y = Einsum<equation="n..i,...i->n..i">(x, x)'))
+
+
 def constant_of_2_gb(path: Path) -> None:
     """Write a sparse file: only its head is on the disk."""
     size = 2**31

@@ -8,6 +8,7 @@ is the first seed. What is tried is a function of the seed alone.
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import random
 import signal
 import sys
@@ -170,6 +171,7 @@ def main(seconds: float, seed: int) -> int:
         path = folder / "m.onnx"
         path.write_bytes(damaged(seed, files))
         (folder / "seed").write_text(str(seed))  # what it was, where the process is killed
+        faulthandler.dump_traceback_later(2 * SECONDS, exit=True)  # code in C that does not come back
         try:
             with at_most(SECONDS):
                 looked_at(path)
@@ -178,6 +180,7 @@ def main(seconds: float, seed: int) -> int:
             path.rename(folder / f"{seed}.onnx")
             print(f"seed {seed}: {folder / f'{seed}.onnx'}\n{traceback.format_exc(limit=-3)}", flush=True)
         seed += 1
+    faulthandler.cancel_dump_traceback_later()
     print(f"{seed - first} files from {len(files)}, {faults} faults")
     return faults
 

@@ -4,7 +4,7 @@ Why: Sentis has neither cubic nor antialiasing, knows four coordinate modes, com
 ties (rules RESIZE.*). Every form of Resize is linear and works axis by axis. So one axis of it is run in ONNX Runtime
 on the identity, with the node's own attributes: nearest gives an index for each pixel (Gather, exact), all else a
 matrix. Cubic growth by a whole number needs no size: every pixel has the same weights, a Conv. Does not fire where
-sizes are not known otherwise, and not where pixels outside become a constant (tf_crop_and_resize).
+sizes, or the region of tf_crop_and_resize, are not known otherwise.
 """
 
 from __future__ import annotations
@@ -28,30 +28,57 @@ MOST_PIXELS = 4096  # of one axis: its matrix has the square of it
 def write(place: Place, emit: Emit) -> None:
     """Write one Gather or MatMul for each axis that changes."""
     shape, mode = place.shape(0), place.attributes.get("mode", "nearest")
-    if place.attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize":
-        raise Refusal("pixels outside of its region become a constant, which is no product")
     if place.attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch":
         raise Refusal("its policy for the aspect ratio couples the axes")
     if shape is None or (place.opset < 11 and len(place.node.input) != 2):
         raise Refusal("its rank, or where its scales stand, is not known")
     data, rank = place.name(0), len(shape)
     steps = [(axis, shape[axis], target) for axis, target in _targets(place, rank)]
-    changing = [step for step in steps if not _keeps(*step)]
+    regions = _regions(place, [axis for axis, _, _ in steps])
+    changing = [step for step in steps if step[0] in regions or not _keeps(*step)]
     if not changing:
         emit("Identity", data, to=place.node.output[0])
         return
-    if mode == "cubic" and (scale := _whole_scale(changing, rank)) and None in [size for _, size, _ in changing]:
+    unknown = None in [size for _, size, _ in changing] and not regions
+    if mode == "cubic" and unknown and (scale := _whole_scale(changing, rank)):
         by_convolution(place, emit, scale, lambda count, times: _matrix(place, count, ("scales", float(times))))
         return
-    for number, (axis, size, target) in enumerate(changing):
+    matrices = {}
+    for axis, size, target in changing:
         if size is None:
             raise Refusal(f"the size of axis {axis} is not known; fix it (graph fix-shape)")
-        matrix = _matrix(place, size, target)
-        to = place.node.output[0] if number == len(changing) - 1 else ""
-        if mode == "nearest":
+        matrices[axis] = _matrix(place, size, target, regions.get(axis))
+    outside = _outside(place, matrices, rank) if regions else None
+    for number, (axis, matrix) in enumerate(matrices.items()):
+        last = number == len(matrices) - 1
+        to = place.node.output[0] if last and outside is None else ""
+        if mode == "nearest" and bool(matrix.any(axis=0).all()):
             data = emit("Gather", data, emit.array(matrix.argmax(axis=0)), to=to, axis=axis)
         else:
             data = _product(emit, data, matrix.astype(emit.dtype(place.name(0))), axis, rank, to)
+    if outside is not None:
+        emit("Add", data, emit.array(outside.astype(emit.dtype(place.name(0)))), to=place.node.output[0])
+
+
+def _regions(place: Place, axes: list[int]) -> dict[int, tuple[float, float]]:
+    """Return axis to begin and end of the region that tf_crop_and_resize takes, as shares; none in other modes."""
+    if place.attributes.get("coordinate_transformation_mode") != "tf_crop_and_resize":
+        return {}
+    region = place.value(1)
+    if region is None or region.size != 2 * len(axes):
+        raise Refusal("its region is not known (--bind), or has not two numbers for each axis")
+    numbers = region.reshape(2, -1).astype(float)
+    return {axis: (float(begin), float(end)) for axis, begin, end in zip(axes, *numbers, strict=True)}
+
+
+def _outside(place: Place, matrices: dict[int, np.ndarray], rank: int) -> np.ndarray | None:
+    """Return what is added where pixels lie outside of the input on any axis: there the products are 0."""
+    inside = np.ones([1] * rank)
+    for axis, matrix in matrices.items():
+        sizes = [matrix.shape[1] if at == axis else 1 for at in range(rank)]
+        inside = inside * matrix.any(axis=0).reshape(sizes)
+    value = float(place.attributes.get("extrapolation_value", 0.0))
+    return None if value == 0.0 or bool(inside.all()) else value * (1 - inside)
 
 
 def _targets(place: Place, rank: int) -> list[tuple[int, tuple[str, float]]]:
@@ -87,8 +114,13 @@ def _keeps(axis: int, size: int | None, target: tuple[str, float]) -> bool:
     return number == 1.0 if word == "scales" else size is not None and number == size
 
 
-def _matrix(place: Place, size: int, target: tuple[str, float]) -> np.ndarray:
-    """Return the interpolation of one axis, [size, new size]: what Resize makes of the identity."""
+def _matrix(
+    place: Place, size: int, target: tuple[str, float], region: tuple[float, float] | None = None
+) -> np.ndarray:
+    """Return the interpolation of one axis, [size, new size]: what Resize makes of the identity.
+
+    With a region, a pixel outside of the input has no weights.
+    """
     import onnx
 
     from converters.prove import outputs_of
@@ -107,6 +139,9 @@ def _matrix(place: Place, size: int, target: tuple[str, float]) -> np.ndarray:
         if place.opset < 13:
             names[1:-1] = ["none"] * (len(names) - 2)
             tensors["none"] = np.zeros(0, np.float32)
+    if region is not None:
+        names[1], given["extrapolation_value"] = "region", 0.0
+        tensors["region"] = np.array([0, 0, 0, region[0], 1, 1, 1, region[1]], np.float32)
     numbers = [1.0, 1.0, 1.0, number] if word == "scales" else [1, 1, size, int(number)]
     tensors["target"] = np.array(numbers, np.float32 if word == "scales" else np.int64)
     node = onnx.helper.make_node("Resize", names, ["y"], **given)

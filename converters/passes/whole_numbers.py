@@ -87,15 +87,25 @@ def _arithmetic(place: Place, emit: Emit) -> None:
     emit.cast(_wrapped(emit, made, count, signed, np.int32), element, to=place.node.output[0])
 
 
+def _bits_taken(place: Place, emit: Emit) -> None:
+    """Write BitCast between integers of as many bits, with a sign or without: the remainder again."""
+    source, target = place.view.type(place.name(0)), int(place.attributes["to"])
+    if source not in NARROW or target not in NARROW or NARROW[source][0] != NARROW[target][0]:
+        raise Refusal("bits of floats, and of 32 and more, are taken for something else than Sentis holds")
+    made = _wrapped(emit, emit.cast(place.name(0), bits.INT32), *NARROW[target], np.int32)
+    emit.cast(made, target, to=place.node.output[0])
+
+
 def _inverted(place: Place, emit: Emit) -> None:
     bits.inverted(place, emit)
 
 
 WRITERS: dict[str, Callable[[Place, Emit], None]] = {
-    "Cast": _cast, "BitwiseNot": _inverted, "BitShift": _shift, **dict.fromkeys(("Add", "Sub", "Mul"), _arithmetic),
+    "Cast": _cast, "BitwiseNot": _inverted, "BitShift": _shift, "BitCast": _bits_taken,
+    **dict.fromkeys(("Add", "Sub", "Mul"), _arithmetic),
 }  # fmt: skip
 PASS = node_pass(
     "whole_numbers", "Sentis holds all integers as int32", write,
     mends=["CAST.NARROW_INT", "BITWISENOT.UNSIGNED", "ADD.NARROW", "SUB.NARROW", "MUL.NARROW"],
-    operators=["BitShift"],
+    operators=["BitShift", "BitCast"],
 )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from converters.onnx_file import is_endless
 from converters.scan.graphs import nodes_within, sorted_order
 from converters.scan.schemas import is_cut_short
 
@@ -30,7 +31,7 @@ def inferred(model: onnx.ModelProto, known: Facts, opset: int) -> onnx.ModelProt
     for node in nodes_within(copy.graph):
         if node.op_type in known.operators or node.domain == "ai.onnx":
             node.domain = ""
-        if is_cut_short(node, version):
+        if is_cut_short(node, version) or is_endless(node):
             node.domain = CUT_SHORT
     order = sorted_order(copy.graph)
     if order is not None and order != sorted(order):

@@ -66,7 +66,7 @@ def test_scales_of_opset_10(mended):
         ('y = Resize<mode="cubic">(x, , , s)', IMAGE, "int64[4] s = {1,3,9000,8}", "too large"),
         (
             'y = Resize<mode="linear", coordinate_transformation_mode="tf_crop_and_resize">(x, r, , s)',
-            IMAGE, "float[8] r = {0,0,0,0,1,1,1,1}, int64[4] s = {1,3,9,9}", "become a constant",
+            f"{IMAGE}, float[8] r", "int64[4] s = {1,3,9,9}", "its region is not known",
         ),
     ],
 )  # fmt: skip
@@ -122,3 +122,29 @@ def test_cubic_growth_by_a_whole_number_of_a_picture_of_any_size_is_a_convolutio
 def test_the_convolution_meets_the_smallest_pictures(mended, size):
     inputs = {"x": np.arange(2 * size[0] * size[1], dtype=np.float32).reshape(1, 2, *size)}
     mended("resize", graph('y = Resize<mode="cubic">(x, , s)', 'float[1,2,"h","w"] x', 13, init=TWICE), inputs=inputs)
+
+
+REGION = "float[8] r = {0,0,0.4,0.6,1,1,0.6,0.8}"
+WIDE_REGION = "float[8] r = {0,0,0.6,-0.5,1,1,1.2,1.3}"
+
+
+@pytest.mark.parametrize("region", [REGION, WIDE_REGION])
+@pytest.mark.parametrize("mode", ["linear", "cubic", "nearest"])
+@pytest.mark.parametrize("value", ["", ", extrapolation_value=10.0"])
+def test_a_region_is_cut_out_and_what_lies_outside_is_a_constant(mended, region, mode, value):
+    words = f'mode="{mode}", coordinate_transformation_mode="tf_crop_and_resize"{value}'
+    model = graph(f"y = Resize<{words}>(x, r, , s)", IMAGE, 19, init=f"{SIZES}, {region}")
+    tried = mended("resize", model)
+    assert "RESIZE.COORD" in tried.before and ("Add" in tried.operators) == (region == WIDE_REGION and value != "")
+
+
+def test_a_region_of_some_axes(mended):
+    words = 'mode="linear", coordinate_transformation_mode="tf_crop_and_resize", axes=[3,2], extrapolation_value=2.0'
+    init = "int64[2] s = {5,6}, float[4] r = {-0.2,0.25,0.7,1.5}"
+    mended("resize", graph(f"y = Resize<{words}>(x, r, , s)", IMAGE, 19, init=init))
+
+
+def test_a_region_that_keeps_the_sizes_moves_pixels_all_the_same(mended):
+    words = 'mode="linear", coordinate_transformation_mode="tf_crop_and_resize"'
+    init = "int64[4] s = {1,3,8,8}, float[8] r = {0,0,0.1,0.2,1,1,0.9,0.7}"
+    mended("resize", graph(f"y = Resize<{words}>(x, r, , s)", "float[1,3,8,8] x", 19, init=init))

@@ -97,6 +97,7 @@ def test_opset_15_has_the_complement_as_a_difference(mended):
 @pytest.mark.parametrize("body, inputs, opset, reason", [
     ("y = Cast<to=2>(x)", "float[2,8] x", 15, "leaves numbers outside of the range undefined"),
     ("y = Cast<to=12>(x)", "int64[2,8] x", 15, "do not exist"),
+    ("y = BitCast<to=6>(x)", "float[2,8] x", 26, "bits of floats"),
     ('y = BitShift<direction="LEFT">(x, z)', "int64[2,8] x, int64[2,8] z", 27, "2³¹"),
     ('y = BitShift<direction="LEFT">(x, z)', "uint32[2,8] x, uint32[2,8] z", 15, "2³¹"),
     ("c = Clip(x, l, h) y = Cast<to=2>(c)", "int32[2,8] x", 15, ""),
@@ -120,3 +121,10 @@ def test_arithmetic_of_few_bits_wraps_as_in_onnx(mended, op, source):
 def test_arithmetic_that_cannot_pass_its_type_is_left_alone(left):
     body = "a = Mod(x, t) n = Add(a, a) y = Cast<to=1>(n)"
     assert left("whole_numbers", graph(body, "uint8[2,8] x", init="uint8 t = {100}")) == ""
+
+
+@pytest.mark.parametrize("source, to", [("int8", 2), ("uint8", 3), ("int16", 4), ("uint16", 5)])
+def test_bits_taken_for_another_sign(mended, source, to):
+    model = graph(f"n = BitCast<to={to}>(x) y = Cast<to=1>(n)", f"{source}[2,8] x", 26)
+    tried = mended("whole_numbers", model, inputs={"x": WIDE.astype(source)})
+    assert "BitCast" not in tried.operators

@@ -14,6 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 from scan_cases import CASES, graph
 
 from converters.finding import Finding
+from converters.onnx_file import is_endless
+from converters.ort_session import open_session
 from converters.scan import scan
 from converters.scan.report import text_of
 from converters.wire import field_prefix
@@ -206,3 +208,18 @@ def test_an_opset_below_zero_is_looked_at(tmp_path):
     model.opset_import[0].version = -1
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
     fuzz_scan.looked_at(tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize("equation", ["n..i,...i->i", "i.j,ij", "....i,ij", "i...j...,ij", "......i,ij"])
+def test_an_equation_with_lone_dots_comes_to_an_end(tmp_path, equation):
+    """Found by tests/fuzz_scan.py: onnx 1.23 and ONNX Runtime 1.32 look for the second dot for ever."""
+    model = graph(f'y = Einsum<equation="{equation}">(x, x)')
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    fuzz_scan.looked_at(tmp_path / "m.onnx")
+    with pytest.raises(StageError, match="dots that are no ellipsis"):
+        open_session(tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize("equation", ["...i,...i->...", "ij,jk", "... , i -> ...i", "i...,i"])
+def test_an_ellipsis_is_no_lone_dot(equation):
+    assert not is_endless(graph(f'y = Einsum<equation="{equation}">(x, x)').graph.node[0])
