@@ -48,7 +48,10 @@ def tanh_gelus_written_out(graph: Any) -> int:
 
 
 def _tanh_gelu(graph: Any, node: Any) -> Any:
-    """Insert 0.5 x · (1 + tanh(√(2/π) (x + 0.044715 x³))) before a node and return its value, named as the node's."""
+    """Insert x · 0.5 (tanh(√(2/π) (x + 0.044715 x³)) + 1) before a node and return its value, named as the node's.
+
+    The half and the one next to each other are one ScalarMad in Sentis; `(0.5 x) · (… + 1)` is a layer more.
+    """
     import onnx_ir
 
     x, old = node.inputs[0], node.outputs[0]
@@ -61,10 +64,10 @@ def _tanh_gelu(graph: Any, node: Any) -> Any:
 
     square = step("Mul", x, x, name=f"{old.name}.square")
     cube = step("Mul", square, x, name=f"{old.name}.cube")
-    inner = step("Add", x, step("Mul", cube, weight, name=f"{old.name}.weighted"), name=f"{old.name}.inner")
-    tanh = step("Tanh", step("Mul", inner, root, name=f"{old.name}.scaled"), name=f"{old.name}.tanh")
-    halved = step("Mul", x, half, name=f"{old.name}.halved")
-    return step("Mul", halved, step("Add", tanh, one, name=f"{old.name}.raised"), name=old.name)
+    inner = step("Add", x, step("Mul", weight, cube, name=f"{old.name}.weighted"), name=f"{old.name}.inner")
+    tanh = step("Tanh", step("Mul", root, inner, name=f"{old.name}.scaled"), name=f"{old.name}.tanh")
+    raised = step("Add", tanh, one, name=f"{old.name}.raised")
+    return step("Mul", x, step("Mul", half, raised, name=f"{old.name}.halved"), name=old.name)
 
 
 def reciprocals_to_quotients(graph: Any) -> int:
