@@ -58,13 +58,23 @@ class Loop:
         new: int = 12,
         refusal: int = -1,
         polls: bool = False,
+        interrupts: bool = False,
     ) -> tuple[list[Said], list[str], str]:
-        """Answer prompts with one decoder.
+        """Answer prompts with one decoder: waiting, polled, or each begun while another prompt is run.
 
         Returns:
             What was said, what was thrown, and what was left when all was disposed of (`tensors workers`).
         """
-        words = ["mono", self.program, MODEL, backend, most, new, refusal, "poll" if polls else "wait"]
+        words = [
+            "mono",
+            self.program,
+            MODEL,
+            backend,
+            most,
+            new,
+            refusal,
+            "interrupt" if interrupts else "poll" if polls else "wait",
+        ]
         code, lines = engine.ran([*words, *(",".join(map(str, ids)) for ids in prompts)], self.project)
         assert code == 0, lines
         said = [_said(line) for line in lines if line.startswith("answer ")]

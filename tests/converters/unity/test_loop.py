@@ -203,6 +203,18 @@ def test_an_answer_ends_at_a_stop_id_at_the_callers_limit_or_where_the_cache_is_
     assert (done.state, done.ids) == ("done", reference.greedy(prompt, 2, stops).ids)
 
 
+@pytest.mark.parametrize("backend", ["CPU", "GPUCompute"])
+def test_a_prompt_begun_while_another_is_run_gets_its_own_answer(
+    loop: Loop, reference: OnnxDecoder, prompts: list[list[int]], finished: RunFolder, backend: str
+) -> None:
+    said, thrown, left = loop(Engine(), *prompts, backend=backend, refusal=7, interrupts=True)
+    assert (thrown, left) == ([], "0 0")
+    for prompt, answer in zip(prompts, said, strict=True):
+        found = reference.greedy(prompt, 12, stop_ids(finished), keep_logits=True)
+        assert (answer.ids, answer.made) == (found.ids, 0)
+        assert answer.margin == first_token_margin(found.logits[0], 7)
+
+
 def test_equal_logits_give_the_first_id_and_nan_is_refused(loop: Loop, prompts: list[list[int]]) -> None:
     def flat(outputs: dict[str, Any]) -> dict[str, Any]:
         return outputs | {"logits": np.zeros_like(outputs["logits"])}

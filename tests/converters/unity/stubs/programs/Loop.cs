@@ -7,7 +7,7 @@ using Unity.InferenceEngine;
 using UnityEditor;
 
 // Answers a prompt, each line of the input one, and tells how many tensors and bytes the steps took.
-// Arguments: model, backend, maxTokens, maxNewTokens, refusal id, poll or wait; then prompts as ids with commas.
+// Arguments: model, backend, maxTokens, maxNewTokens, refusal id, wait, poll or interrupt; then prompts as ids with commas.
 internal static class Program
 {
     private static int Main(string[] words)
@@ -22,7 +22,7 @@ internal static class Program
         {
             for (int i = 6; i < words.Length; i++)
             {
-                Answer(decoder, Ids(words[i]), int.Parse(words[3]), int.Parse(words[4]), words[5] == "poll");
+                Answer(decoder, Ids(words[i]), int.Parse(words[3]), int.Parse(words[4]), words[5]);
             }
         }
 
@@ -30,10 +30,17 @@ internal static class Program
         return 0;
     }
 
-    private static void Answer(GreedyDecoder decoder, int[] prompt, int maxNewTokens, int refusalId, bool polls)
+    private static void Answer(GreedyDecoder decoder, int[] prompt, int maxNewTokens, int refusalId, string how)
     {
         try
         {
+            bool polls = how != "wait";
+            if (how == "interrupt")
+            {
+                decoder.BeginWithoutWaiting(new[] { prompt[prompt.Length - 1], prompt[0] }, refusalId);
+                decoder.Poll();
+            }
+
             int waits = Ledger.Waits;
             if (polls)
             {
