@@ -24,7 +24,7 @@ def test_mlx_imported_first_is_left_with_the_blas_of_its_wheel() -> None:
 
 
 def test_what_a_contender_cannot_do_ends_ours_and_is_a_remark_for_a_rival() -> None:
-    asked = {"graph": "missing.onnx", "reference": "missing.onnx", "contract": "no-contract.json"}
+    asked = {"graph": "missing.onnx", "reference": "missing.onnx", "contract": "no-contract.json", "form": "stock"}
     with pytest.raises(StageError, match=r"no-contract\.json: no such file"):
         run_contender("export_agreement", **asked)
     assert run_rival("export_agreement", **asked) == {"not_measured": "no-contract.json: no such file"}

@@ -16,7 +16,7 @@ def points(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
     return grid
 
 
-@pytest.mark.parametrize("padding, align", itertools.product(PADDINGS, (0, 1)))
+@pytest.mark.parametrize("padding, align", list(itertools.product(PADDINGS, (0, 1))))
 def test_cubic_sampling_is_a_weighted_sum(mended, padding, align):
     body = f'y = GridSample<mode="cubic", padding_mode="{padding}", align_corners={align}>(x, g)'
     rng = np.random.default_rng(1)
@@ -32,7 +32,7 @@ def test_sizes_of_the_grid_need_not_be_known(mended):
 
 
 @pytest.mark.parametrize(
-    "mode, padding, align", itertools.product(("bilinear", "nearest", "bicubic"), PADDINGS, (0, 1))
+    "mode, padding, align", list(itertools.product(("bilinear", "nearest", "bicubic"), PADDINGS, (0, 1)))
 )
 def test_opset_15_has_it_written_out(mended, mode, padding, align):
     body = f'y = GridSample<mode="{mode}", padding_mode="{padding}", align_corners={align}>(x, g)'
