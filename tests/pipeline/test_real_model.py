@@ -84,8 +84,9 @@ def smollm2_kit(smollm2_run: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("how", "given_back"), [("wait", 0), ("poll", 3)])  # polled, the prompt's inputs go later
 def test_smollm2s_loop_in_c_sharp_answers_as_the_runner_does_without_a_tensor_or_garbage_in_a_step(
-    smollm2_run: Path, smollm2_kit: tuple[Path, Built]
+    smollm2_run: Path, smollm2_kit: tuple[Path, Built], how: str, given_back: int
 ) -> None:
     project, built = smollm2_kit
     onnx = smollm2_run / "onnx"
@@ -93,11 +94,17 @@ def test_smollm2s_loop_in_c_sharp_answers_as_the_runner_does_without_a_tensor_or
     stops = read_json(smollm2_run / "prompt_contract.json")["stop_ids"]
     rows = read_jsonl(smollm2_run / "data" / "holdout.jsonl")[:2]
     prompts = [row["ids"][: row["prompt_tokens"]] for row in rows]
-    words = ["mono", built.program("Loop"), "Assets/Npc/Model/model.onnx", "CPU", 320, 40, -1]
+    words = ["mono", built.program("Loop"), "Assets/Npc/Model/model.onnx", "CPU", 320, 40, -1, how]
     code, said = Engine().ran([*words, *(",".join(map(str, prompt)) for prompt in prompts)], project)
     assert code == 0
     wanted = [",".join(map(str, runner.greedy(prompt, 40, stops).ids)) for prompt in prompts]
-    assert said == [*(f"answer 0 0 0 NaN done {ids}" for ids in wanted), "left 0 0"]
+    *answers, left = said
+    assert [answer.split()[:7] for answer in answers] == [
+        ["answer", "0", str(-given_back), "0", "NaN", "done", ids] for ids in wanted
+    ]
+    assert left == "left 0 0"
+    if how == "poll":
+        assert {answer.split()[7] for answer in answers} == {"0"}  # nothing waited for the device
 
 
 @pytest.mark.slow
