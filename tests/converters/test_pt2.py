@@ -24,6 +24,7 @@ def test_the_program_gives_the_onnx_files_numbers(exported, tmp_path, model_type
     assert figures["bytes"] == (tmp_path / "m.pt2").stat().st_size
 
 
+@pytest.mark.slow  # torch reads and runs two programs: 7 s
 def test_a_program_of_other_weights_is_not_kept(exported, tmp_path):
     made = exported("llama")
     assert (write_pt2(made.model, tmp_path / "m.pt2", made.onnx, made.contract)["psnr_db"] or 200) > 100
