@@ -52,3 +52,15 @@ def made_adapter(toy_model: Callable[[str], Path], tmp_path: Path) -> Callable[.
         return write_adapter(tmp_path / f"{kind}-{rank}.safetensors", tensors, facts or None)
 
     return make
+
+
+@pytest.fixture
+def base(toy_model: Callable[[str], Path]) -> ModelFolder:
+    """A model whose head is the embedding table."""
+    return open_model_folder(toy_model("llama"))
+
+
+@pytest.fixture
+def untied(toy_model: Callable[[str], Path]) -> ModelFolder:
+    """A model with a head of its own."""
+    return open_model_folder(toy_model("qwen3"))

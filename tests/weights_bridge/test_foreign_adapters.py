@@ -17,21 +17,11 @@ from weights_bridge.adapter_file import Adapter, read_adapter
 from weights_bridge.errors import StageError
 from weights_bridge.foreign_adapters import write_adapter_file
 from weights_bridge.mlx_lm_adapter import write_mlx_lm
-from weights_bridge.model_folder import ModelFolder, open_model_folder
+from weights_bridge.model_folder import ModelFolder
 from weights_bridge.peft_adapter import PREFIX, WEIGHTS, read_peft, write_peft
 from weights_bridge.peft_config import read_config
 
 Make = Callable[..., Path]
-
-
-@pytest.fixture
-def base(toy_model: Callable[[str], Path]) -> ModelFolder:
-    return open_model_folder(toy_model("llama"))
-
-
-@pytest.fixture
-def untied(toy_model: Callable[[str], Path]) -> ModelFolder:
-    return open_model_folder(toy_model("qwen3"))
 
 
 def peft_logits(base: ModelFolder, folder: Path) -> Any:

@@ -18,19 +18,9 @@ from weights_bridge.errors import StageError
 from weights_bridge.foreign_adapters import write_adapter_file
 from weights_bridge.merge import merged_tensors
 from weights_bridge.mlx_lm_adapter import read_mlx_lm, write_mlx_lm
-from weights_bridge.model_folder import ModelFolder, open_model_folder
+from weights_bridge.model_folder import ModelFolder
 
 Make = Callable[..., Path]
-
-
-@pytest.fixture
-def base(toy_model: Callable[[str], Path]) -> ModelFolder:
-    return open_model_folder(toy_model("llama"))
-
-
-@pytest.fixture
-def untied(toy_model: Callable[[str], Path]) -> ModelFolder:
-    return open_model_folder(toy_model("qwen3"))
 
 
 @pytest.mark.parametrize("kind", ["lora", "rslora", "dora"])

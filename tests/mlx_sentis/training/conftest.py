@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,3 +56,9 @@ def move(model: Any, tensors: dict[str, Any]) -> None:
         new = np.array(array) * (1 + 0.1 * noise) if "magnitude" in name else np.array(array) + 0.05 * noise
         changed.append((name, mx.array(new.astype(np.float32))))
     model.network.load_weights(changed, strict=False)
+
+
+@pytest.fixture
+def run(prepared: Path, tmp_path: Path) -> Path:
+    """A copy of the prepared data that a test may train on and alter."""
+    return Path(shutil.copytree(prepared, tmp_path / "run"))

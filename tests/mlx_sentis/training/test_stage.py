@@ -18,6 +18,7 @@ import mlx.core as mx
 import pytest
 from click.testing import Result
 from helpers import ROOT, call
+from small_training import SMALL, refused, train
 
 from mlx_sentis.training import events, stage, step
 from mlx_sentis.training.plan import count_updates, plan_updates, require_trainable
@@ -29,24 +30,6 @@ from weights_bridge.errors import StageError
 from weights_bridge.files import read_jsonl, write_jsonl
 from weights_bridge.run_folder import RunFolder
 from weights_bridge.settings import TrainSettings, resolve
-
-SMALL = ("--set", "train.epochs=2", "--set", "train.batch_rows=8", "--set", "adapter.rank=4")
-
-
-@pytest.fixture
-def run(prepared: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(prepared, tmp_path / "run"))
-
-
-def train(run: Path, *words: object, data: Path | None = None) -> Result:
-    return call("train", "--data", data or run, "--out", run, *SMALL, *words)
-
-
-def refused(result: Result, message: str) -> None:
-    assert result.exit_code == 1, result.output
-    assert re.search(message, result.stderr), result.stderr
-    assert "\n  hint: " in result.stderr
-    assert "Traceback" not in result.output
 
 
 def test_a_run_is_trained_recorded_and_told(run: Path) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import pytest
-from click.testing import Result
-from helpers import call, edit_json
+from helpers import edit_json
+from small_training import refused, train
 
 from mlx_sentis.training import step
 from mlx_sentis.training.inputs import require_known_ids
@@ -19,24 +18,6 @@ from weights_bridge.adapter_file import adapter_of
 from weights_bridge.errors import StageError
 from weights_bridge.files import read_json, read_jsonl, write_jsonl
 from weights_bridge.run_folder import RunFolder
-
-SMALL = ("--set", "train.epochs=2", "--set", "train.batch_rows=8", "--set", "adapter.rank=4")
-
-
-@pytest.fixture
-def run(prepared: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(prepared, tmp_path / "run"))
-
-
-def train(run: Path, *words: object, data: Path | None = None) -> Result:
-    return call("train", "--data", data or run, "--out", run, *SMALL, *words)
-
-
-def refused(result: Result, message: str) -> None:
-    assert result.exit_code == 1, result.output
-    assert re.search(message, result.stderr), result.stderr
-    assert "\n  hint: " in result.stderr
-    assert "Traceback" not in result.output
 
 
 def test_fewer_rows_than_a_batch_are_refused_before_the_weights_are_read(
